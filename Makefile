@@ -1,0 +1,52 @@
+# make demo: environment, model, an answer. make test: the same environment, then the whole suite.
+PYTHON ?= python3
+VENV ?= .venv
+OLDER = build/older
+PIP = $(VENV)/bin/python -m pip
+CONSTRAINTS ?= constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
+
+.PHONY: demo test check install dev format clean
+
+demo: install
+	$(VENV)/bin/kt run demo -p "What is the capital of France?"
+
+test: dev $(OLDER)/installed
+	$(VENV)/bin/python -m pytest
+	PYTHONPATH=$(OLDER) $(VENV)/bin/python -m pytest tests/parity tests/inject
+
+check: dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run --Werror $$(git ls-files 'native/*.cpp' 'native/*.h')
+	$(VENV)/bin/python -m pytest tests/test_structure.py
+
+install: $(VENV)/installed
+dev: $(VENV)/installed-dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python $(SOURCES)
+	$(PIP) install -c $(CONSTRAINTS) -e .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	touch $@
+
+$(OLDER)/installed: constraints-older.txt $(VENV)/installed
+	rm -rf $(OLDER)
+	$(PIP) install --no-deps --target $(OLDER) -r constraints-older.txt
+	touch $@
+
+format: dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $$(git ls-files 'native/*.cpp' 'native/*.h')
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,286 @@
+"""The checks of `kt doctor`. Each works when what it looks at is absent or broken.
+
+Packages are imported in a process of their own, so that one that crashes is a finding and not the end
+of the report, and told apart as absent, out of range, or present but failing to import.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from kt_cli import output, servers
+from kt_core import config, paths
+from kt_core.errors import KTError
+from kt_core.messages import t
+from kt_core.types import Machine
+
+OK, WARN, ERROR = "ok", "warn", "error"
+IMPORT_SECONDS = 120  # torch from a cold disk takes most of a minute on small machines
+DISTRIBUTION = "kt-cli"
+IMPORTED = ("torch", "transformers")  # the large ones, which break in ways that only an import shows
+LOW_DISK = 5 * 2**30
+LOW_MEMORY = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: status is "ok", "warn" or "error"; suggestion is empty when there is nothing to do."""
+
+    name: str
+    status: str
+    value: str
+    suggestion: str = ""
+
+
+def run_all(sysroot: Path) -> list[Check]:
+    """Every check, in the order of the report. The slow ones, which import packages, run side by side."""
+    parts: list[Callable[[], list[Check]]] = [
+        python_version,
+        lambda: machine(sysroot),
+        required_packages,
+        *(lambda name=name: [import_check(name)] for name in IMPORTED),  # type: ignore[misc]
+        extension,
+        settings,
+        folders,
+        running_servers,
+    ]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return [check for found in pool.map(lambda part: part(), parts) for check in found]
+
+
+def python_version() -> list[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    wanted = _metadata_field("Requires-Python")
+    if wanted and not in_range(version, wanted):
+        return [Check("python", ERROR, version, t("doctor.python_range", wanted=wanted))]
+    return [Check("python", OK, f"{version} ({sys.executable})")]
+
+
+# ---- the machine
+
+
+def machine(sysroot: Path) -> list[Check]:
+    try:
+        from kt_core.machine import probe
+
+        found = probe(sysroot)
+    except Exception as error:  # the report goes on without the machine
+        return [Check("machine", ERROR, f"{type(error).__name__}: {error}", t("doctor.report_it"))]
+    checks = [_cpu(found), _memory(found), _gpus(found)]
+    checks += [Check("probe", WARN, note) for note in found.notes]
+    return checks
+
+
+def _cpu(found: Machine) -> Check:
+    if found.architecture not in ("x86_64", "aarch64"):
+        return Check("cpu", ERROR, found.architecture, t("doctor.architecture"))
+    value = t(
+        "doctor.cpu",
+        model=found.cpu_model,
+        cores=found.physical_cores,
+        threads=found.logical_cpus,
+        allowed=len(found.allowed_cpus),
+        nodes=len(found.numa_nodes),
+    )
+    return Check("cpu", OK, value)
+
+
+def _memory(found: Machine) -> Check:
+    value = t("doctor.memory", available=output.size(found.memory_available), total=output.size(found.memory_total))
+    if found.memory_available < LOW_MEMORY:
+        return Check("memory", WARN, value, t("doctor.low_memory"))
+    return Check("memory", OK, value)
+
+
+def _gpus(found: Machine) -> Check:
+    if not found.gpus:
+        return Check("gpu", OK, t("doctor.no_gpu"))
+    return Check("gpu", OK, ", ".join(f"{gpu.name} ({output.size(gpu.memory)})" for gpu in found.gpus))
+
+
+# ---- packages
+
+
+def required_packages() -> list[Check]:
+    """Installed versions against the ranges that kt was released with; one row, or one for each fault."""
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return [Check("packages", WARN, t("doctor.not_a_package"), t("doctor.install_kt"))]
+    faults, counted = [], 0
+    for requirement in requirements:
+        if ";" in requirement:  # extras
+            continue
+        counted += 1
+        name, wanted = split_requirement(requirement)
+        version = _version(name)
+        if version is None:
+            faults.append(Check(name, ERROR, t("doctor.absent"), t("doctor.install", requirement=requirement)))
+        elif not in_range(version, wanted):
+            value = t("doctor.out_of_range", version=version, wanted=wanted)
+            faults.append(Check(name, ERROR, value, t("doctor.install", requirement=requirement)))
+    return faults or [Check("packages", OK, t("doctor.packages_ok", count=counted))]
+
+
+def split_requirement(requirement: str) -> tuple[str, str]:
+    """("torch", ">=2.11,<3") from a requirement without a marker."""
+    match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^)]*)\)?", requirement)
+    return (match[1], match[2].strip()) if match else (requirement, "")
+
+
+def in_range(version: str, wanted: str) -> bool:
+    """Whether `version` satisfies every >=, <=, <, >, ==, != in `wanted`, by its numbers alone."""
+    have = _numbers(version)
+    for operator, text in re.findall(r"(>=|<=|==|!=|>|<)\s*([\w.+!*-]+)", wanted):
+        want = _numbers(text)
+        width = max(len(have), len(want))
+        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (have, want))
+        if text.endswith("*"):
+            left, right = have[: len(want)], want
+        good = {
+            ">=": left >= right,
+            "<=": left <= right,
+            "==": left == right,
+            "!=": left != right,
+            ">": left > right,
+            "<": left < right,
+        }
+        if not good[operator]:
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].split(".") if part)  # type: ignore[index]
+
+
+def import_check(name: str) -> Check:
+    """Absent, failing to import (with the real last line of the trace), or its version."""
+    done = _python(f"import {name}; print({name}.__version__)")
+    if done.returncode == 0:
+        return Check(name, OK, done.stdout.strip().splitlines()[-1])
+    if _version(name) is None and f"No module named '{name}'" in done.stderr:
+        return Check(name, ERROR, t("doctor.absent"), t("doctor.install", requirement=_requirement(name)))
+    value = t("doctor.import_fails", version=_version(name) or "?", reason=last_error(done))
+    return Check(name, ERROR, value, t("doctor.reinstall", requirement=_requirement(name)))
+
+
+def extension() -> list[Check]:
+    """The native kernels: absent, failing to import, or what they can do here."""
+    name = "kernels"
+    if not _extension_exists():
+        return [Check(name, ERROR, t("doctor.extension_absent"), t("doctor.build_kt"))]
+    done = _python("import json; from kt_core import kernels; print(json.dumps(kernels.info(), default=list))")
+    try:
+        info = json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
+    except (ValueError, IndexError):
+        info = None
+    if not isinstance(info, dict):
+        value = t("doctor.extension_fails", reason=last_error(done))
+        return [Check(name, ERROR, value, t("doctor.build_kt"))]
+    tiers = info.get("tiers") or []
+    absent = [f"{tier['name']} ({', '.join(tier['missing'])})" for tier in tiers if not tier["runnable"]]
+    value = t(
+        "doctor.kernels",
+        chosen=info.get("chosen"),
+        runnable=", ".join(tier["name"] for tier in tiers if tier["runnable"]),
+        absent=", ".join(absent) or "-",
+    )
+    if info.get("chosen") == "scalar":
+        return [Check(name, WARN, value, t("doctor.scalar_only"))]
+    return [Check(name, OK, value)]
+
+
+def _extension_exists() -> bool:
+    try:
+        return find_spec("kt_core._native") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in an interpreter like this one; a time-out reads as a failure."""
+    try:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=IMPORT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess([], 1, "", t("doctor.timed_out", seconds=IMPORT_SECONDS))
+
+
+def last_error(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line of a trace, or the signal that ended the process."""
+    if done.returncode < 0:
+        return t("doctor.killed", signal=-done.returncode)
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
+    return (errors or lines or ["?"])[-1]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name) or None
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _metadata_field(field: str) -> str:
+    try:
+        return str(metadata.metadata(DISTRIBUTION)[field] or "")
+    except (metadata.PackageNotFoundError, KeyError):
+        return ""
+
+
+def _requirement(name: str) -> str:
+    """The requirement that kt was released with, or the bare name."""
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return name
+    return next((r for r in requirements if ";" not in r and split_requirement(r)[0] == name), name)
+
+
+# ---- settings, folders, servers
+
+
+def settings() -> list[Check]:
+    file = paths.config_file()
+    try:
+        config.load()
+    except KTError as error:
+        what, why, next_step = error.lines()
+        return [Check("settings", ERROR, f"{what} {why}", next_step)]
+    return [Check("settings", OK, str(file) if file.exists() else t("doctor.no_settings"))]
+
+
+def folders() -> list[Check]:
+    from kt_core.models import store
+
+    try:
+        models = store.models_dir()
+    except KTError:  # a broken settings file, reported above
+        models = paths.default_models_dir()
+    checks = []
+    for name, folder in (("models", models), ("state", paths.state_dir())):
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        value = t("doctor.folder", folder=folder, free=output.size(shutil.disk_usage(existing).free))
+        if not os.access(existing, os.W_OK):
+            checks.append(Check(name, ERROR, value, t("doctor.not_writable", folder=existing)))
+        elif name == "models" and shutil.disk_usage(existing).free < LOW_DISK:
+            checks.append(Check(name, WARN, value, t("doctor.low_disk")))
+        else:
+            checks.append(Check(name, OK, value))
+    return checks
+
+
+def running_servers() -> list[Check]:
+    found = servers.running()
+    shown = ", ".join(f"{server.model} {server.url}" for server in found)
+    return [Check("servers", OK, shown or t("doctor.no_servers"))]

@@ -1,0 +1,215 @@
+"""A client of kt's server: the OpenAI-compatible API over the standard library's HTTP.
+
+Proxy variables are not followed: the server is on this machine or at the address that the user gave.
+"""
+
+import json
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from kt_core.errors import KTError, NotFound, RemoteError, UsageError
+from kt_core.messages import t
+
+CONNECT_SECONDS = 5.0
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Api:
+    """Where a server is. `key` goes along as a bearer token unless it is empty."""
+
+    url: str
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a streamed answer. `usage` and `timings` come once, near the end."""
+
+    text: str = ""
+    reasoning: str = ""
+    finish: str = ""
+    usage: dict[str, Any] | None = None
+    timings: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a request may set; None leaves it to the server."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass
+class Stats:
+    """Figures of one answer. The rates are the server's own where it reports them, else measured here."""
+
+    started: float
+    first: float = 0.0
+    last: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    finish: str = ""
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def add(self, piece: Piece) -> None:
+        if piece.text or piece.reasoning:
+            self.last = time.monotonic()
+            self.first = self.first or self.last
+        self.finish = piece.finish or self.finish
+        if piece.usage:
+            self.prompt_tokens = int(piece.usage.get("prompt_tokens") or 0)
+            self.completion_tokens = int(piece.usage.get("completion_tokens") or 0)
+            self.cached_tokens = int((piece.usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        self.timings = piece.timings or self.timings
+
+    def prefill_rate(self) -> float:
+        """Prompt tokens computed per second of prefill; 0 when unknown."""
+        seconds = self.first - self.started if self.first else 0.0
+        here = (self.prompt_tokens - self.cached_tokens) / seconds if seconds > 0 else 0.0
+        return self.timings.get("prompt_per_second") or here
+
+    def decode_rate(self) -> float:
+        """Tokens per second after the first one, which prefill yields; 0 when unknown."""
+        seconds = self.last - self.first
+        here = (self.completion_tokens - 1) / seconds if seconds > 0 and self.completion_tokens > 1 else 0.0
+        return self.timings.get("predicted_per_second") or here
+
+    def line(self) -> str:
+        """One line for a person."""
+        parts = [
+            t("client.tokens_in", count=self.prompt_tokens, rate=f"{self.prefill_rate():.1f}"),
+            t("client.tokens_out", count=self.completion_tokens, rate=f"{self.decode_rate():.1f}"),
+        ]
+        if self.cached_tokens:
+            parts.append(t("client.cached", count=self.cached_tokens))
+        if self.finish == "length":
+            parts.append(t("client.cut"))
+        return " · ".join(parts)
+
+    def data(self) -> dict[str, Any]:
+        """The figures for JSON; rates in tokens per second."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cached_tokens": self.cached_tokens,
+            "prefill_rate": round(self.prefill_rate(), 3),
+            "decode_rate": round(self.decode_rate(), 3),
+            "finish_reason": self.finish,
+        }
+
+
+def models(api: Api) -> list[str]:
+    """Names of the models that the server offers. Raises NotFound when nothing answers."""
+    response, connection = _send(api, "GET", "/v1/models")
+    try:
+        entries = json.loads(response.read())["data"]
+        return [str(entry["id"]) for entry in entries]
+    except (ValueError, KeyError, TypeError) as error:
+        raise KTError("client.not_a_server", url=api.url) from error
+    finally:
+        connection.close()
+
+
+def chat(api: Api, model: str, messages: list[Message], options: Options) -> Generator[Piece, None, None]:
+    """Stream an answer. Closing the iterator closes the connection, which stops the server's work.
+
+    Raises NotFound when nothing answers, RemoteError with the server's own words for a refusal.
+    """
+    body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
+    body["stream_options"] = {"include_usage": True}
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.max_tokens is not None:
+        body["max_tokens"] = options.max_tokens
+    response, connection = _send(api, "POST", "/v1/chat/completions", body)
+    try:
+        yield from _pieces(response, api)
+    finally:
+        connection.close()
+        response.close()
+
+
+def _pieces(response: HTTPResponse, api: Api) -> Iterator[Piece]:
+    """The parts of an event stream; one that ends without its end mark is an error."""
+    try:
+        for line in response:
+            data = line.strip().removeprefix(b"data:").strip()
+            if not line.startswith(b"data:"):
+                continue  # blank lines, and comments that keep the connection open
+            if data == b"[DONE]":
+                return
+            yield _piece(json.loads(data))
+    except (OSError, HTTPException, ValueError) as error:
+        raise KTError("client.broken_stream", url=api.url) from error
+    raise KTError("client.broken_stream", url=api.url)
+
+
+def _piece(event: dict[str, Any]) -> Piece:
+    if "error" in event:
+        raise _refusal(event, 0)
+    choice = (event.get("choices") or [{}])[0]
+    delta = choice.get("delta") or {}
+    return Piece(
+        text=delta.get("content") or "",
+        reasoning=delta.get("reasoning_content") or "",
+        finish=choice.get("finish_reason") or "",
+        usage=event.get("usage"),
+        timings=event.get("timings"),
+    )
+
+
+def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPResponse, HTTPConnection]:
+    """Send a request; the response when the server accepts it."""
+    connection = _connection(api)
+    headers = {"Content-Type": "application/json"}
+    if api.key:
+        headers["Authorization"] = f"Bearer {api.key}"
+    try:
+        connection.connect()
+        connection.sock.settimeout(None)  # a long prompt may keep the first byte waiting for minutes
+        connection.request(method, urlsplit(api.url).path.rstrip("/") + path, body and json.dumps(body), headers)
+        response = connection.getresponse()
+    except (OSError, HTTPException) as error:
+        connection.close()
+        raise NotFound("client.no_answer", url=api.url, reason=_reason(error)) from error
+    if response.status == 200:
+        return response, connection
+    try:
+        content = json.loads(response.read())
+    except (OSError, HTTPException, ValueError):
+        content = {}
+    connection.close()
+    raise _refusal(content, response.status)
+
+
+def _connection(api: Api) -> HTTPConnection:
+    parts = urlsplit(api.url)
+    kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
+    try:
+        if parts.scheme not in kinds or not parts.hostname:
+            raise ValueError(api.url)
+        return kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+    except ValueError:
+        raise UsageError("client.bad_url", url=api.url) from None
+
+
+def _refusal(content: Any, status: int) -> RemoteError:
+    """The server's error object in its own words."""
+    found = content.get("error") if isinstance(content, dict) else None
+    message = found.get("message") if isinstance(found, dict) else found
+    if status == 401:
+        return RemoteError(t("client.unauthorised"), str(message or ""), t("client.unauthorised_next"))
+    if isinstance(content, dict) and content.get("status") == "loading":
+        return RemoteError(t("client.loading"))
+    return RemoteError(str(message or t("client.refused", status=status)))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

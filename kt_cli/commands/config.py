@@ -1,0 +1,69 @@
+"""`kt config`: read and change the settings."""
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from kt_cli import output
+from kt_cli.help import Command, new_app
+from kt_core import config, paths
+from kt_core.messages import t
+
+app = new_app("cli.config_help")
+ORIGINS = {
+    "default": "cli.origin_default",
+    "file": "cli.origin_file",
+    "environment": "cli.origin_environment",
+}
+
+Key = Annotated[str, typer.Argument(help="cli.config_key", metavar="KEY")]
+
+
+@app.command("get", cls=Command, help="cli.config_get_help", epilog="cli.config_examples")
+def get(key: Key) -> None:
+    settings = config.load()
+    value = settings.get(key)
+    output.result({"key": key, "value": value, "origin": settings.origin(key)}, lambda: shown(value))
+
+
+@app.command("set", cls=Command, help="cli.config_set_help", epilog="cli.config_examples")
+def set_(key: Key, value: Annotated[str, typer.Argument(help="cli.config_value", metavar="VALUE")]) -> None:
+    stored = config.set(key, value)
+    entry = config.setting(key)
+    output.result({"key": key, "value": stored, "file": paths.config_file()}, lambda: "", names=())
+    output.status(t("cli.config_stored", name=key, value=_masked(entry, stored), file=paths.config_file()))
+    if os.environ.get(entry.env):
+        output.warn(t("cli.config_shadowed", env=entry.env))
+
+
+@app.command("list", cls=Command, help="cli.config_list_help", epilog="cli.config_examples")
+def list_() -> None:
+    settings = config.load()
+    data = [
+        {"key": entry.key, "value": _masked(entry, settings.get(entry.key)), "origin": settings.origin(entry.key)}
+        for entry in config.SETTINGS
+    ]
+    header = (t("cli.column_setting"), t("cli.column_value"), t("cli.column_origin"))
+    output.result(
+        {"settings": data},
+        lambda: output.table([(d["key"], shown(d["value"]), t(ORIGINS[d["origin"]])) for d in data], header),
+        names=[entry.key for entry in config.SETTINGS],
+    )
+
+
+@app.command("path", cls=Command, help="cli.config_path_help", epilog="cli.config_examples")
+def path() -> None:
+    file = paths.config_file()
+    output.result({"path": file, "exists": file.exists()}, lambda: str(file))
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def _masked(entry: config.Setting, value: Any) -> Any:
+    """A secret is shown by `kt config get` only."""
+    return t("cli.hidden_value") if entry.secret and value else value

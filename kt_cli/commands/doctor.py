@@ -1,0 +1,51 @@
+"""`kt doctor`: is this machine and this installation fit to run models?"""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kt_cli import checks, output
+from kt_cli.help import Command, new_app
+from kt_core.errors import EnvironmentProblem, NotFound
+from kt_core.messages import t
+
+app = new_app("doctor.help")
+MARKS = {
+    checks.OK: ("doctor.ok", "green"),
+    checks.WARN: ("doctor.warn", "yellow"),
+    checks.ERROR: ("doctor.error", "red"),
+}
+
+
+@app.command(cls=Command, help="doctor.help", epilog="doctor.examples")
+def doctor(
+    sysroot: Annotated[Path, typer.Option("--sysroot", help="doctor.sysroot", metavar="DIR")] = Path("/"),
+) -> None:
+    if not sysroot.is_dir():
+        raise NotFound("doctor.no_sysroot", folder=sysroot)
+    found = checks.run_all(sysroot)
+    counts = {status: sum(check.status == status for check in found) for status in MARKS}
+    faulty = [check.name for check in found if check.status != checks.OK]
+    output.result(
+        {"checks": [asdict(check) for check in found], "counts": counts}, lambda: _report(found), names=faulty
+    )
+    output.status(t("doctor.counts", **counts))
+    if counts[checks.ERROR]:
+        raise typer.Exit(EnvironmentProblem.exit_code)
+
+
+def _report(found: list[checks.Check]) -> str:
+    lines = []
+    for check, row in zip(found, _rows(found), strict=True):
+        lines.append(row)
+        if check.suggestion:
+            lines.append(f"      {check.suggestion}")
+    return "\n".join(lines)
+
+
+def _rows(found: list[checks.Check]) -> list[str]:
+    marked = [(output.paint(t(MARKS[c.status][0]), MARKS[c.status][1], sys.stdout), c.name, c.value) for c in found]
+    return output.table(marked).splitlines()

@@ -1,0 +1,237 @@
+"""The `kt` command: the command tree, and the one place where failures become words and exit codes."""
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from kt_cli import help, output
+from kt_core import paths
+from kt_core.errors import KTError
+from kt_core.messages import set_language, t
+
+# name -> message key of its help. A command is one file kt_cli/commands/<name>.py with an `app`.
+COMMANDS: dict[str, str] = {
+    "run": "run.help",
+    "chat": "chat.help",
+    "model": "model.help",
+    "config": "cli.config_help",
+    "doctor": "doctor.help",
+    "version": "cli.version_help",
+    "completion": "cli.completion_help",
+}
+COLORS = ("auto", "always", "never")
+
+
+class Root(help.Group):
+    """The top of the tree. A command's file is imported when the command is used."""
+
+    help_keys = COMMANDS
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        command = get_command(import_module(f"kt_cli.commands.{cmd_name}").app)
+        command.name = cmd_name
+        self._share(command)
+        return command
+
+    def _share(self, command: Any) -> None:
+        """Let `command` and what is below it take the global options too."""
+        command.params.extend(param for param in self.params if param.name in help.GLOBAL)
+        for below in getattr(command, "commands", {}).values():
+            self._share(below)
+
+
+def _set_json(value: bool) -> None:
+    if value:
+        output.configure(json=True)
+
+
+def _set_quiet(value: bool) -> None:
+    if value:
+        output.configure(quiet=True)
+
+
+def _set_color(value: str | None) -> None:
+    if value is None:
+        return
+    if value not in COLORS:
+        raise typer.BadParameter(t("cli.one_of", choices=", ".join(COLORS)))
+    output.configure(color=value)
+
+
+def _root(
+    ctx: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="cli.json", callback=_set_json)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="cli.quiet", callback=_set_quiet)] = False,
+    color: Annotated[
+        str | None, typer.Option("--color", help="cli.color", metavar="|".join(COLORS), callback=_set_color)
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="cli.version_option")] = False,
+) -> None:
+    if version:
+        from kt_cli.commands.version import show
+
+        show()
+    elif ctx.invoked_subcommand is None:
+        output.text(ctx.get_help() + "\n")
+
+
+def command_tree() -> Any:
+    """The root command. Help strings in it are message keys."""
+    app = typer.Typer(
+        cls=Root,
+        help="cli.help",
+        epilog="cli.help_examples",
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    root = get_command(app)
+    for param in root.params:
+        if param.name in help.GLOBAL:
+            param.expose_value = False  # their callbacks do all; subcommands share these objects
+    return root
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:] if args is None else list(args)))
+
+
+def run(args: list[str]) -> int:
+    """Run one command line; returns the exit code. Every failure is shown here and nowhere else."""
+    try:
+        _apply_settings()
+        root = command_tree()
+        with root.make_context("kt", args) as ctx:
+            root.invoke(ctx)
+        sys.stdout.flush()
+        return 0
+    except typer.Exit as done:
+        return done.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:  # the reader has had enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KTError as failure:
+        _debug()
+        output.error(failure)
+        return failure.exit_code
+    except Exception as failure:
+        return _other(failure, args)
+
+
+def _apply_settings() -> None:
+    """Language and colour from the settings. Commands that need no settings work with a broken file."""
+    from kt_core import config
+
+    try:
+        settings = config.load()
+    except KTError:
+        return
+    if settings.origin("general.language") != "environment":
+        language = settings.get("general.language")
+        set_language(None if language == "auto" else language)
+    output.configure(color=settings.get("general.color"))
+
+
+def _other(failure: Exception, args: list[str]) -> int:
+    """A wrong command line is one line; anything else is a fault of kt's own, told in one sentence."""
+    line = usage_line(failure)
+    if line:
+        if "--json" in args:
+            output.configure(json=True)
+        output.usage_error(line)
+        return 2
+    _debug()
+    log = paths.state_dir() / "logs" / "crash.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        pass  # a full or read-only disk must not hide the failure itself
+    output.error(KTError("cli.unexpected", reason=f"{type(failure).__name__}: {failure}", log=log))
+    return 1
+
+
+def _debug() -> None:
+    if os.environ.get("KT_DEBUG") == "1":
+        sys.stderr.write(traceback.format_exc())
+
+
+def usage_line(failure: Exception) -> str:
+    """One sentence for a parser's exception, with near names; empty when it is not one.
+
+    The parser's exceptions are told apart by class name, because Typer carries its own copy of
+    Click in some versions and imports Click in others.
+    """
+    if isinstance(failure, help.UnknownName):
+        key = "cli.unknown_command_near" if failure.near else "cli.unknown_command"
+        return t(key, name=failure.name, group=failure.group, options=", ".join(failure.options))
+    kinds = [kind.__name__ for kind in type(failure).__mro__]
+    if "UsageError" not in kinds:
+        return ""
+    ctx, message = getattr(failure, "ctx", None), str(getattr(failure, "message", failure))
+    command = " ".join(help.path_of(ctx)) or "kt"
+    if "NoSuchOption" in kinds:
+        return _unknown_option(str(getattr(failure, "option_name", "")), ctx, command)
+    if "MissingParameter" in kinds:
+        return t("cli.missing", name=_param_name(failure), command=command)
+    if "BadParameter" in kinds:
+        return t("cli.bad_value", name=_param_name(failure), expected=_expected(failure) or message)
+    if "BadOptionUsage" in kinds:
+        key = "cli.takes_no_value" if "does not take" in message else "cli.needs_value"
+        return t(key, name=getattr(failure, "option_name", ""))
+    extra = re.search(r"unexpected extra argument.*?\(([^()]*)\)$", message)
+    if extra:
+        return t("cli.extra_argument", words=extra.group(1), command=command)
+    return t("cli.missing_command", command=command) if "Missing command" in message else message
+
+
+def _unknown_option(name: str, ctx: Any, command: str) -> str:
+    from difflib import get_close_matches
+
+    known = (
+        [opt for param in ctx.command.get_params(ctx) for opt in (*param.opts, *param.secondary_opts)] if ctx else []
+    )
+    near = get_close_matches(name, known, n=2, cutoff=0.6)
+    if near:
+        return t("cli.unknown_option_near", name=name, command=command, options=", ".join(near))
+    return t("cli.unknown_option", name=name, command=command)
+
+
+def _param_name(failure: Any) -> str:
+    param = getattr(failure, "param", None)
+    if param is None:
+        return str(getattr(failure, "param_hint", ""))
+    return max(param.opts, key=len) if param.param_type_name == "option" else help.argument_name(param)
+
+
+def _expected(failure: Any) -> str:
+    """What a parameter takes, from its type; empty when only the parser's own words are known."""
+    param: Any = getattr(failure, "param", None)
+    described = getattr(param, "type_descriptor", None)
+    kind = described.annotation.__name__ if described else getattr(getattr(param, "type", None), "name", "")
+    low, high = (getattr(param, name, getattr(getattr(param, "type", None), name, None)) for name in ("min", "max"))
+    names = {"int": "cli.whole_number", "integer": "cli.whole_number", "integer range": "cli.whole_number"}
+    names |= {"float": "cli.number", "float range": "cli.number"}
+    if kind not in names:
+        return ""
+    text = t(names[kind])
+    if low is not None and high is not None:
+        return t("cli.between", kind=text, low=low, high=high)
+    return t("cli.at_least", kind=text, low=low) if low is not None else text

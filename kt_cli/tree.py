@@ -1,0 +1,55 @@
+"""The command tree as data, for completion scripts and the generated documentation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from typer.core import TyperGroup
+
+from kt_cli import help
+from kt_cli.main import command_tree
+
+
+@dataclass(frozen=True)
+class Node:
+    """One command: its words after `kt`, Typer's object, and the context that its help needs."""
+
+    words: tuple[str, ...]
+    command: Any
+    ctx: Any
+
+    @property
+    def is_group(self) -> bool:
+        return isinstance(self.command, TyperGroup)
+
+    @property
+    def children(self) -> list[str]:
+        return self.command.list_commands(self.ctx) if self.is_group else []
+
+    @property
+    def options(self) -> list[Any]:
+        return help.options(self.command, self.ctx)
+
+    @property
+    def arguments(self) -> list[Any]:
+        return help.arguments(self.command)
+
+
+def walk() -> Iterator[Node]:
+    """Every command, parents before children, in the order of the help pages."""
+    root = command_tree()
+    yield from _walk((), root, root.context_class(root, info_name="kt", **root.context_settings))
+
+
+def _walk(words: tuple[str, ...], command: Any, ctx: Any) -> Iterator[Node]:
+    node = Node(words, command, ctx)
+    yield node
+    for name in node.children:
+        child = command.get_command(ctx, name)
+        below = child.context_class(child, info_name=name, parent=ctx, **child.context_settings)
+        yield from _walk((*words, name), child, below)
+
+
+def choices(param: Any) -> list[str]:
+    """The words that a value may be, where its metavar lists them: "auto|always|never"."""
+    return str(param.metavar).split("|") if param.metavar and "|" in param.metavar else []

@@ -1,0 +1,1 @@
+"""Everything behind the `kt` command: formats, planning, kernels, engine and server."""

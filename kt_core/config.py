@@ -1,0 +1,243 @@
+"""Every setting once: key, type, default, environment name, help.
+
+Precedence: command-line flag > environment > file > default. The file is TOML; `set` keeps its
+comments and writes it beside and renames. A file that cannot be read is never overwritten.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kt_core import paths
+from kt_core.errors import BadData, KTError, NotFound, UsageError
+from kt_core.messages import t
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting. `help` is a message key; `minimum` and `maximum` are inclusive bounds of numbers."""
+
+    key: str
+    type: type  # str, int, float or bool
+    default: Any
+    env: str
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    secret: bool = False
+
+
+def _setting(key: str, type: type, default: Any, **more: Any) -> Setting:
+    name = key.replace(".", "_")
+    env = more.pop("env", f"KT_{name.upper()}")
+    return Setting(key, type, default, env, f"config.{name}", **more)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    _setting("general.language", str, "auto", env="KT_LANG", choices=("auto", "en", "zh")),
+    _setting("general.color", str, "auto", choices=("auto", "always", "never")),
+    _setting("paths.models", str, ""),
+    _setting("server.host", str, "127.0.0.1"),
+    _setting("server.port", int, 30000, minimum=1, maximum=65535),
+    _setting("server.api_key", str, "", secret=True),
+    _setting("inference.threads", int, 0, minimum=0, maximum=4096),
+    _setting("inference.context", int, 0, minimum=0),
+    _setting("chat.temperature", float, None, minimum=0, maximum=2),  # None: the server's choice
+    _setting("chat.max_tokens", int, 0, minimum=0),
+    _setting("chat.system", str, ""),
+)
+_BY_KEY = {setting.key: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings in force: key -> value, and key -> "environment", "file" or "default"."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+
+    def get(self, key: str) -> Any:
+        return self.values[setting(key).key]
+
+    def origin(self, key: str) -> str:
+        return self.origins[setting(key).key]
+
+
+def setting(key: str) -> Setting:
+    """The setting named `key`. Raises NotFound with the nearest names."""
+    if key in _BY_KEY:
+        return _BY_KEY[key]
+    raise NotFound("config.unknown_key", name=key, near=", ".join(_near(key)))
+
+
+def load() -> Config:
+    """Read the environment and the file. Raises BadData (file) or UsageError (environment)."""
+    file_values = _file_values(paths.config_file())
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for entry in SETTINGS:
+        text = os.environ.get(entry.env, "")
+        if text:
+            values[entry.key], origins[entry.key] = _from_environment(entry, text), "environment"
+        elif entry.key in file_values:
+            values[entry.key], origins[entry.key] = file_values[entry.key], "file"
+        else:
+            values[entry.key], origins[entry.key] = entry.default, "default"
+    return Config(values, origins)
+
+
+def get(key: str) -> Any:
+    """The value of `key` in force. Raises NotFound for an unknown key, BadData for a broken file."""
+    return load().get(key)
+
+
+def origin(key: str) -> str:
+    """Where the value of `key` comes from: "environment", "file" or "default"."""
+    return load().origin(key)
+
+
+def set(key: str, value: Any) -> Any:
+    """Store `value` (its type, or text that reads as its type) in the file; returns what was stored.
+
+    Raises NotFound for an unknown key, UsageError for a value that does not fit, BadData when the
+    file is broken (it is left alone).
+    """
+    entry = setting(key)
+    typed = parse(entry, value) if isinstance(value, str) else _checked(entry, value)
+    file = paths.config_file()
+    document = _parse_file(file)
+    _file_values(file)  # a file with other faults is not written over either
+    section, name = key.split(".")
+    if section not in document:
+        import tomlkit
+
+        document[section] = tomlkit.table()
+    document[section][name] = typed
+    _write(file, document.as_string())
+    return typed
+
+
+def parse(entry: Setting, text: str) -> Any:
+    """The value that `text` stands for. Raises UsageError naming the type when it stands for none."""
+    try:
+        value = _convert(entry.type, text)
+    except ValueError:
+        raise _wrong(UsageError, entry, text) from None
+    return _checked(entry, value)
+
+
+def describe(entry: Setting) -> str:
+    """What `entry` takes, in words: its choices, or its type with the bounds."""
+    if entry.choices:
+        return " | ".join(entry.choices)
+    kind = t(f"config.type_{entry.type.__name__}")
+    if entry.minimum is not None and entry.maximum is not None:
+        return t("config.between", kind=kind, low=f"{entry.minimum:g}", high=f"{entry.maximum:g}")
+    if entry.minimum is not None:
+        return t("config.at_least", kind=kind, low=f"{entry.minimum:g}")
+    return kind
+
+
+def _convert(kind: type, text: str) -> Any:
+    if kind is bool:
+        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+        if text.strip().lower() not in words:
+            raise ValueError(text)
+        return words[text.strip().lower()]
+    return kind(text)
+
+
+def _from_environment(entry: Setting, text: str) -> Any:
+    if entry.key == "general.language":  # KT_LANG also takes locale names such as zh_CN.UTF-8
+        return "auto" if text == "auto" else "zh" if text.lower().startswith("zh") else "en"
+    try:
+        return parse(entry, text)
+    except UsageError as error:
+        raise UsageError("config.bad_environment", name=entry.env, value=text, takes=describe(entry)) from error
+
+
+def _checked(entry: Setting, value: Any, error: type[KTError] = UsageError) -> Any:
+    """`value` as the setting's type. An int serves as a float; a bool is not an int here."""
+    if entry.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    fits = type(value) is entry.type and (not entry.choices or value in entry.choices)
+    if fits and entry.minimum is not None:
+        fits = value >= entry.minimum
+    if fits and entry.maximum is not None:
+        fits = value <= entry.maximum
+    if not fits:
+        raise _wrong(error, entry, value)
+    return value
+
+
+def _wrong(error: type[KTError], entry: Setting, value: Any) -> KTError:
+    if error is BadData:
+        return BadData(
+            "config.bad_file_value", name=entry.key, value=value, takes=describe(entry), file=paths.config_file()
+        )
+    return error("config.bad_value", name=entry.key, value=value, takes=describe(entry))
+
+
+def _file_values(file: Path) -> dict[str, Any]:
+    """Checked values of the file, by key; every section and key in it must be known."""
+    if not file.exists():  # spares the parser's import on the way to `kt --help`
+        return {}
+    values: dict[str, Any] = {}
+    for section, table in _parse_file(file).unwrap().items():
+        entries = table if isinstance(table, dict) else {"": table}
+        for name, value in entries.items():
+            key = f"{section}.{name}" if name else section
+            if key not in _BY_KEY:
+                raise BadData("config.unknown_key_in_file", name=key, file=file, near=", ".join(_near(key)))
+            values[key] = _checked(_BY_KEY[key], value, BadData)
+    return values
+
+
+def _parse_file(file: Path) -> Any:
+    """The file as a tomlkit document; an empty one when there is no file."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except UnicodeDecodeError as error:
+        raise BadData("config.not_text", file=file, position=error.start) from error
+    except OSError as error:
+        raise BadData("config.unreadable", file=file, reason=error.strerror or error) from error
+    import tomlkit
+    from tomlkit.exceptions import ParseError, TOMLKitError
+
+    try:
+        return tomlkit.parse(text)
+    except ParseError as error:
+        reason = str(error).partition(" at line ")[0]
+        raise BadData("config.broken_file", file=file, line=error.line, column=error.col, reason=reason) from error
+    except TOMLKitError as error:
+        raise BadData("config.unreadable", file=file, reason=error) from error
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace `file` in one step; only its owner may read it, for it may hold the API key."""
+    target = file.resolve()  # a link to a dotfiles folder stays a link
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise KTError("config.cannot_write", file=file, reason=error.strerror or error) from error
+
+
+def _near(key: str) -> list[str]:
+    """Up to three known keys like `key`, by whole name or by last part; all keys when none is near."""
+    from difflib import get_close_matches
+
+    last = key.rpartition(".")[2]
+    by_last = [known for known in _BY_KEY if get_close_matches(last, [known.rpartition(".")[2]], cutoff=0.7)]
+    near = get_close_matches(key, list(_BY_KEY), cutoff=0.6) or by_last
+    return near[:3] or list(_BY_KEY)

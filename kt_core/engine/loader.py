@@ -1,0 +1,139 @@
+"""From a plan to a model that runs: skeleton on the meta device, rules, weights, tokenizer."""
+
+import logging
+import os
+import re
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from kt_core import inject, kernels
+from kt_core.engine.runner import TransformersRunner
+from kt_core.engine.tokenizer import load_tokenizer
+from kt_core.errors import BadData, Unsupported
+from kt_core.operators.base import Operator
+from kt_core.types import Plan, Progress
+from kt_core.weights import Weights, open_weights
+
+log = logging.getLogger(__name__)
+
+# Checkpoint tensors that no inference needs: buffers that are computed, not stored.
+COMPUTED = re.compile(r"(rotary_emb\.inv_freq|attn\.masked_bias|attn\.bias)$")
+LAYER = re.compile(r"\.layers\.(\d+)\.")
+
+
+def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
+    """Build the planned model. Returns (runner, tokenizer).
+
+    Raises BadData when a tensor is missing, has another shape or was not used; Unsupported for a
+    model or layout that kt cannot run; EnvironmentProblem when the extension is missing.
+    """
+    if plan.value("tier"):
+        os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(plan.value("tier")))
+    kernels.set_threads(int(plan.value("threads")), plan.value("cpus"))
+    torch.set_num_threads(int(plan.value("threads")))
+    progress("tokenizer", 0, 1, "")
+    tokenizer = load_tokenizer(plan.model)
+    weights = open_weights(plan.model)
+    model = build(weights, progress)
+    log.info("kernels: %s", kernels.info())
+    return TransformersRunner(model, max_context=int(plan.value("context"))), tokenizer
+
+
+def build(weights: Weights, progress: Progress) -> PreTrainedModel:
+    """The model of `weights`, every layer in place and loaded, in evaluation mode."""
+    config = _config(weights.config())
+    model = _skeleton(config)
+    decisions = inject.decide(model, inject.read_rules(inject.default_rules()))
+    inject.apply(model, decisions, weights, config)
+    _load_operators(model, progress)
+    _load_rest(model, weights)
+    _check_unused(model, weights, config)
+    return model.eval()
+
+
+def _config(fields: dict[str, Any]) -> PretrainedConfig:
+    family = fields.get("model_type")
+    try:
+        return AutoConfig.for_model(**fields)
+    except (ValueError, TypeError, AttributeError) as e:
+        raise Unsupported(
+            "inject.unknown_family", family=family, version=transformers.__version__, reason=" ".join(str(e).split())
+        ) from e
+
+
+def _skeleton(config: PretrainedConfig) -> PreTrainedModel:
+    """The model on the meta device: nothing is allocated. float32 between operators."""
+    with torch.device("meta"):
+        try:
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        except ValueError as e:
+            raise Unsupported(
+                "inject.unknown_family",
+                family=config.model_type,
+                version=transformers.__version__,
+                reason=str(e).split("\n")[0],
+            ) from e
+    return model
+
+
+def _load_operators(model: nn.Module, progress: Progress) -> None:
+    operators = [m for m in model.modules() if isinstance(m, Operator)]
+    for done, operator in enumerate(operators):
+        progress("weights", done, len(operators), "modules")
+        operator.load()
+    progress("weights", len(operators), len(operators), "modules")
+
+
+def _load_rest(model: PreTrainedModel, weights: Weights) -> None:
+    """Parameters and buffers of the modules that stayed transformers' own.
+
+    Buffers that are not stored (rotary frequencies) were lost on the meta device and are made again
+    by the model's own initialiser; the stored ones are read. A name the checkpoint lacks is an error.
+    """
+    missing = []
+    for prefix, module in model.named_modules():
+        computed = module._non_persistent_buffers_set
+        if computed:
+            for name in computed:
+                module._buffers[name] = torch.empty_like(module._buffers[name], device="cpu")
+            model._init_weights(module)
+        stored = {**module._parameters, **{n: b for n, b in module._buffers.items() if n not in computed}}
+        for name, old in stored.items():
+            if old is None:
+                continue
+            full = f"{prefix}.{name}" if prefix else name
+            if full not in weights:
+                missing.append(full)
+                continue
+            tensor = weights.tensor(full, torch.float32 if old.is_floating_point() else old.dtype)
+            if tensor.shape != old.shape:
+                raise BadData("inject.shape", name=full, found=list(tensor.shape), expected=list(old.shape))
+            if name in module._parameters:
+                module._parameters[name] = nn.Parameter(tensor, requires_grad=False)
+            else:
+                module._buffers[name] = tensor
+    if missing:
+        raise BadData("inject.missing", count=len(missing), names=", ".join(missing[:5]))
+
+
+def _check_unused(model: PreTrainedModel, weights: Weights, config: PretrainedConfig) -> None:
+    """Every checkpoint tensor was used, or is known to have no place: the layers of multi-token
+    prediction behind the last one, computed buffers, and a stored head that is tied."""
+    layers = config.get_text_config().num_hidden_layers
+    ignored = [re.compile(p) for p in model._keys_to_ignore_on_load_unexpected or ()]
+
+    def expected(name: str) -> bool:
+        layer = LAYER.search(name)
+        if layer and int(layer.group(1)) >= layers:
+            return True
+        if config.tie_word_embeddings and name.endswith("lm_head.weight"):
+            return True
+        return bool(COMPUTED.search(name)) or any(p.search(name) for p in ignored if "layers" not in p.pattern)
+
+    unused = [name for name in weights.unused() if not expected(name)]
+    if unused:
+        raise BadData("inject.unused", count=len(unused), names=", ".join(unused[:5]))

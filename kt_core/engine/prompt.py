@@ -1,0 +1,104 @@
+"""From a request to the prompt's token ids, with the model's own chat template."""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import jinja2
+import jinja2.meta
+
+from kt_core.errors import UsageError
+from kt_core.types import Request
+
+# Names that a template reads but a caller does not set: apply_chat_template and its environment provide them.
+_PROVIDED = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
+    | {"raise_exception", "strftime_now", "namespace", "dict", "range", "cycler", "joiner", "lipsum"}
+    | {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
+)
+_GENERATION_TAG = re.compile(r"\{%[-+]?\s*(end)?generation\s*[-+]?%\}")
+
+
+def render(tokenizer: Any, request: Request) -> list[int]:
+    """The prompt's token ids.
+
+    Raises UsageError when the model has no chat template, when the template refuses the messages
+    (with its words), for a template argument that the template does not read, and for an empty prompt.
+    """
+    if request.tokens is not None:
+        ids = list(request.tokens)
+    elif request.text is not None:
+        ids = _encode(tokenizer, request.text, add_special_tokens=True)
+    else:
+        # The template writes the begin-of-text token itself where the model wants one.
+        ids = _encode(tokenizer, chat_text(tokenizer, request), add_special_tokens=False)
+    if not ids:
+        raise UsageError("engine.empty_prompt")
+    bos = tokenizer.bos_token_id
+    return ids[1:] if bos is not None and request.text is not None and ids[:2] == [bos, bos] else ids
+
+
+def chat_text(tokenizer: Any, request: Request) -> str:
+    """The messages as the template writes them. Errors as for `render`."""
+    try:
+        template = tokenizer.get_chat_template(tools=list(request.tools) or None)
+    except ValueError as e:
+        raise UsageError("engine.no_chat_template") from e
+    _check_arguments(template, request.template_args)
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [_plain(message) for message in request.messages or ()],
+            tools=list(request.tools) or None,
+            chat_template=template,
+            add_generation_prompt=not request.continue_final,
+            continue_final_message=request.continue_final,
+            tokenize=False,
+            **request.template_args,
+        )
+    except Exception as e:  # a template is a program of the model's: it may fail in any way on these messages
+        raise UsageError("engine.template", reason=" ".join(str(e).split()) or type(e).__name__) from e
+    return text
+
+
+@cache
+def template_arguments(template: str) -> frozenset[str]:
+    """The names that a caller may set for a chat template: those it reads and nobody else provides."""
+    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
+    try:
+        tree = environment.parse(_GENERATION_TAG.sub("", template))
+    except jinja2.TemplateError:
+        return frozenset()  # rendering it will say what is wrong
+    return frozenset(jinja2.meta.find_undeclared_variables(tree)) - _PROVIDED
+
+
+def _check_arguments(template: str, names: Iterable[str]) -> None:
+    known = template_arguments(template) if names else frozenset()
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise UsageError("engine.template_args", names=", ".join(unknown), known=", ".join(sorted(known)) or "-")
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as templates expect it: no null content, and tool-call arguments as objects, not as JSON text."""
+    message = {**message, "content": message.get("content") or ""}
+    calls = message.get("tool_calls")
+    if calls:
+        message["tool_calls"] = [{**call, "function": _parsed(call.get("function") or {})} for call in calls]
+    return message
+
+
+def _parsed(function: dict[str, Any]) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            return {**function, "arguments": json.loads(arguments or "{}")}
+        except ValueError:
+            return function
+    return function
+
+
+def _encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
+    return ids

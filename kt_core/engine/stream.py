@@ -1,0 +1,88 @@
+"""The caller's end of a request: chunks as they come, and cancel. Imports no torch, so a server can start before it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from kt_core.errors import KTError
+from kt_core.types import Chunk, Request
+
+
+class QueueFull(KTError):
+    """As many requests wait as the server keeps."""
+
+
+class Closed(KTError):
+    """The engine has been shut down and takes no more requests."""
+
+
+class TimedOut(KTError):
+    """The request's own time limit passed."""
+
+
+class Stream:
+    """The chunks of one request, in order. Safe to use from any thread; iterate or `take`, not both.
+
+    `prompt` are the token ids of the rendered prompt. `error` says why when a chunk has the
+    finish_reason "error".
+    """
+
+    def __init__(self, request: Request, prompt: list[int], abort: Callable[["Stream", str], None]) -> None:
+        self.request = request
+        self.prompt = prompt
+        self.submitted = time.monotonic()
+        self.error: KTError | None = None
+        self.aborted: str | None = None  # finish_reason that the engine is to end this request with
+        self.timer: threading.Timer | None = None  # ends the request at its timeout
+        self._abort = abort
+        self._ready = threading.Condition()
+        self._chunks: deque[Chunk] = deque()
+        self._ended = False
+        self._wake: Callable[[], None] | None = None
+
+    def cancel(self) -> None:
+        """End the request: at once while it waits, within one step while it runs; never another one."""
+        self._abort(self, "cancelled")
+
+    def __iter__(self) -> Iterator[Chunk]:
+        while True:
+            with self._ready:
+                self._ready.wait_for(lambda: self._chunks or self._ended)
+                if not self._chunks:
+                    return
+                chunk = self._chunks.popleft()
+            yield chunk
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, from the engine's thread, whenever `take` has something new; it must not block."""
+        with self._ready:
+            self._wake = wake
+        wake()
+
+    def take(self) -> tuple[list[Chunk], bool]:
+        """(chunks that are ready, whether these are the last ones), without waiting."""
+        with self._ready:
+            chunks = list(self._chunks)
+            self._chunks.clear()
+            return chunks, self._ended
+
+    def put(self, chunk: Chunk) -> None:
+        """For the engine."""
+        self._change(chunk, False)
+
+    def end(self) -> None:
+        """For the engine: no chunk follows."""
+        if self.timer:
+            self.timer.cancel()
+        self._change(None, True)
+
+    def _change(self, chunk: Chunk | None, ended: bool) -> None:
+        with self._ready:
+            if chunk is not None:
+                self._chunks.append(chunk)
+            self._ended = self._ended or ended
+            self._ready.notify_all()
+            wake = self._wake
+        if wake:
+            wake()

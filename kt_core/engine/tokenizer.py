@@ -1,0 +1,132 @@
+"""The model's tokenizer as a transformers tokenizer: from a folder's own files, or from GGUF metadata."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from kt_core.engine.splitting import SPLITTINGS
+from kt_core.errors import BadData, Unsupported
+from kt_core.formats import gguf
+from kt_core.formats.problems import shown
+from kt_core.types import ModelFiles
+
+MODELS = ("gpt2",)  # tokenizer.ggml.model: byte-level BPE
+_CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
+_ENDS = ("eos", "eot", "eom")
+
+
+def load_tokenizer(files: ModelFiles) -> Any:
+    """A PreTrainedTokenizerFast with the chat template, if the model has one. Code from the model is never run.
+
+    From GGUF, a text gets a first token only where the metadata asks for it, and never a last one.
+    Raises BadData for missing or contradictory tokenizer data, Unsupported for a tokenizer of an unknown kind.
+    """
+    if files.format == "gguf":
+        return from_metadata(gguf.read_model(files.path).metadata, files.path)
+    try:
+        return AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the libraries below raise a bare Exception for a damaged tokenizer.json
+        reason = shown(str(error).strip().split("\n")[0])
+        raise BadData("weights.tokenizer", path=shown(files.path), reason=reason) from error
+
+
+def end_tokens(files: ModelFiles, tokenizer: Any) -> frozenset[int]:
+    """Ids that end an answer: the tokenizer's own, and all that config.json, generation_config.json or the GGUF name."""
+    found = {tokenizer.eos_token_id}
+    if files.format == "gguf":
+        metadata = gguf.read_model(files.path).metadata
+        found |= {metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _ENDS}
+    for name in ("config.json", "generation_config.json") if files.format != "gguf" else ():
+        path = Path(files.path) / name
+        try:
+            ends = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
+        except (ValueError, AttributeError) as error:
+            raise BadData("weights.config", path=shown(str(path)), reason=shown(str(error))) from None
+        found |= set(ends) if isinstance(ends, list) else {ends}
+    return frozenset(token for token in found if type(token) is int and 0 <= token < len(tokenizer))
+
+
+def from_metadata(metadata: dict[str, Any], path: str) -> Any:
+    """The tokenizer that a GGUF header describes. Raises as load_tokenizer does; `path` is for the message only."""
+    model = metadata.get("tokenizer.ggml.model")
+    if model not in MODELS:
+        raise Unsupported("weights.tokenizer_kind", kind=shown(str(model)), known=", ".join(MODELS))
+    pre = metadata.get("tokenizer.ggml.pre", "default")
+    if not isinstance(pre, str) or pre not in SPLITTINGS:
+        raise Unsupported("weights.tokenizer_pre", name=shown(str(pre)), known=", ".join(SPLITTINGS))
+    tokens = _strings(metadata, "tokens", path)
+    types = metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))
+    if not isinstance(types, list) or len(types) != len(tokens):
+        raise _bad(path, f"token_type: {len(types) if isinstance(types, list) else types}, tokens: {len(tokens)}")
+    tokenizer = _backend(tokens, _strings(metadata, "merges", path), pre, path)
+    special = [_added(token, True) for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
+    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens([_added(t, False) for t, kind in zip(tokens, types, strict=True) if kind == _USER_DEFINED])
+    if tokenizer.get_vocab_size() != len(tokens):
+        raise _bad(path, f"{len(tokens)} tokens, {tokenizer.get_vocab_size()} different ones")
+    named = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        add_bos_token=bool(metadata.get("tokenizer.ggml.add_bos_token", False)),
+        chat_template=_chat_template(metadata, path),
+        clean_up_tokenization_spaces=False,
+        **{f"{ours}_token": _token(metadata, theirs, tokens, path) for ours, theirs in named.items()},
+    )
+
+
+def _backend(tokens: list[str], merges: list[str], pre: str, path: str) -> Tokenizer:
+    splitting = SPLITTINGS[pre]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    if any(merge.count(" ") != 1 for merge in merges):
+        raise _bad(path, "tokenizer.ggml.merges")
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    try:
+        tokenizer = Tokenizer(BPE(vocabulary, pairs, ignore_merges=splitting.ignore_merges))
+    except Exception as error:  # the library's only class for a merge of unknown tokens
+        raise _bad(path, str(error)) from error
+    if splitting.nfc:
+        tokenizer.normalizer = normalizers.NFC()
+    cuts = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in splitting.expressions]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _added(token: str, special: bool) -> AddedToken:
+    return AddedToken(token, special=special, normalized=False)
+
+
+def _strings(metadata: dict[str, Any], name: str, path: str) -> list[str]:
+    value = metadata.get(f"tokenizer.ggml.{name}")
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _bad(path, f"tokenizer.ggml.{name}")
+    return value
+
+
+def _token(metadata: dict[str, Any], name: str, tokens: list[str], path: str) -> str | None:
+    index = metadata.get(f"tokenizer.ggml.{name}_token_id")
+    if index is None:
+        return None
+    if type(index) is not int or not 0 <= index < len(tokens):
+        raise _bad(path, f"tokenizer.ggml.{name}_token_id: {index}")
+    return tokens[index]
+
+
+def _chat_template(metadata: dict[str, Any], path: str) -> str | dict[str, str] | None:
+    """The template, or all of them by name when the file has further named ones."""
+    prefix = "tokenizer.chat_template"
+    found = {"default": metadata[prefix]} if prefix in metadata else {}
+    found |= {key[len(prefix) + 1 :]: value for key, value in metadata.items() if key.startswith(prefix + ".")}
+    if not all(isinstance(template, str) for template in found.values()):
+        raise _bad(path, prefix)
+    return found.get("default") if found.keys() <= {"default"} else found
+
+
+def _bad(path: str, reason: str) -> BadData:
+    return BadData("weights.tokenizer", path=shown(path), reason=shown(reason))

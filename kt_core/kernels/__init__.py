@@ -1,0 +1,11 @@
+"""CPU kernels: linear layers and routed experts over weights in their stored formats.
+
+The only room that imports the native extension, and only when something is computed or asked of it.
+"""
+
+from kt_core.kernels.experts import ACTIVATIONS, Experts
+from kt_core.kernels.linear import Linear
+from kt_core.kernels.native import info, read_rate, set_threads
+from kt_core.kernels.policy import POLICY, SUPPORTED
+
+__all__ = ["ACTIVATIONS", "POLICY", "SUPPORTED", "Experts", "Linear", "info", "read_rate", "set_threads"]

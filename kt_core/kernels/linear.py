@@ -1,0 +1,43 @@
+"""A linear layer on the CPU over a weight in its stored format."""
+
+import torch
+
+from kt_core.kernels.native import Matrix, dtype_name, load, weight
+
+
+class Linear:
+    """y = x W^T + bias. The weight is packed at construction and the matrix not referred to afterwards.
+
+    `tier` names a kernel tier for this layer alone; None is the process's choice.
+    Raises Unsupported for a format without a kernel, ValueError for data that does not fit its shape.
+    """
+
+    def __init__(self, matrix: Matrix, bias: torch.Tensor | None = None, tier: str | None = None) -> None:
+        self.format = matrix.format
+        self.in_features = matrix.cols
+        self.out_features = matrix.rows
+        address = 0
+        if bias is not None:
+            if bias.shape != (matrix.rows,):
+                raise ValueError(f"bias must have shape ({matrix.rows},), got {tuple(bias.shape)}")
+            bias = bias.detach().to("cpu", torch.float32).contiguous()
+            address = bias.data_ptr()
+        self._native = load().Linear(weight(matrix), address, tier or "")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weight."""
+        return int(self._native.nbytes)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [..., in_features], float32 or bfloat16, to [..., out_features] of the same dtype.
+
+        Raises ValueError for another dtype, device or last dimension.
+        """
+        dtype = dtype_name(x)
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise ValueError(f"expected [..., {self.in_features}], got {tuple(x.shape)}")
+        x = x.detach().contiguous()
+        y = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
+        self._native.forward(x.data_ptr(), dtype, x.numel() // self.in_features, y.data_ptr())
+        return y

@@ -1,0 +1,100 @@
+"""The extension: loaded at first use, with errors that a person can act on."""
+
+import importlib
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from kt_core import errors
+from kt_core.kernels.policy import SUPPORTED
+
+Weight = tuple[str, int, int, Any]
+
+
+class Matrix(Protocol):
+    """A 2-D weight in its stored form: data is uint8 [rows, row_bytes]."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def cols(self) -> int: ...
+    @property
+    def data(self) -> "np.ndarray[Any, np.dtype[np.uint8]]": ...
+
+
+@cache
+def load() -> Any:
+    """The extension module. Raises EnvironmentProblem when it is missing, broken, or told to use a tier it cannot."""
+    try:
+        module: Any = importlib.import_module("kt_core._native")
+    except ImportError as error:
+        raise errors.EnvironmentProblem("kernels.missing", why=str(error)) from error
+    choice = module.chosen()
+    if choice["verdict"] == "ok":
+        return module
+    tiers = module.tiers()
+    names = {
+        "known": ", ".join(tier["name"] for tier in tiers),
+        "runnable": ", ".join(tier["name"] for tier in tiers if tier["runnable"]),
+    }
+    if choice["verdict"] == "unknown":
+        raise errors.EnvironmentProblem("kernels.unknown_tier", name=choice["forced"], **names)
+    raise errors.EnvironmentProblem(
+        "kernels.tier_not_runnable", name=choice["tier"], missing=", ".join(choice["missing"]), **names
+    )
+
+
+def weight(matrix: Matrix) -> Weight:
+    """A matrix as the extension takes it. Raises Unsupported for a format without a kernel."""
+    if matrix.format not in SUPPORTED:
+        raise errors.Unsupported("kernels.format", format=matrix.format, known=", ".join(sorted(SUPPORTED)))
+    return (matrix.format, matrix.rows, matrix.cols, matrix.data)
+
+
+def dtype_name(x: torch.Tensor) -> str:
+    """The extension's name of x's dtype. Raises ValueError for one that it does not take, or another device."""
+    if x.device.type != "cpu":
+        raise ValueError(f"expected a tensor on the CPU, got one on {x.device}")
+    if x.dtype == torch.float32:
+        return "float32"
+    if x.dtype == torch.bfloat16:
+        return "bfloat16"
+    raise ValueError(f"expected float32 or bfloat16, got {x.dtype}")
+
+
+def info() -> dict[str, Any]:
+    """What was compiled, what can run here, what was chosen and why.
+
+    Keys: tiers (name, compiled, runnable, needs, missing; lowest first), chosen, reason, features, formats
+    (policy, block and the tier whose kernel serves it), compiler, dropped_tiers, threads, cpus, note.
+    """
+    native = load()
+    choice = native.chosen()
+    return {
+        "tiers": native.tiers(),
+        "chosen": choice["tier"],
+        "reason": choice["reason"],
+        "features": native.features(),
+        "formats": native.formats(),
+        "compiler": native.compiler(),
+        "dropped_tiers": native.dropped_tiers().split(),
+        **native.pool(),
+    }
+
+
+def set_threads(n: int, cpus: list[int] | None = None) -> None:
+    """Use n threads, the caller included, each pinned to its entry of cpus when given.
+
+    Where pinning is refused the threads run unpinned and info()["note"] says so. Raises ValueError for
+    n < 1 or for a cpus list of another length.
+    """
+    load().set_threads(n, list(cpus or []))
+
+
+def read_rate(nbytes: int, repeats: int = 5) -> float:
+    """Bytes per second that the pool's threads read from memory, best of `repeats`: the ceiling of decoding."""
+    return float(load().read_rate(nbytes, repeats))

@@ -1,0 +1,11 @@
+"""What each weight format does to activations before they meet a weight: the numeric contract.
+
+"f32": nothing. "bf16": round to bfloat16, to nearest even. "int8": in groups of 32 along K,
+scale = max|x| / 127 in float32, q = x / scale rounded to nearest even; a group of zeros has scale 0.
+Sums are float32 (int32 inside an int8 group), along K in one order whatever the number of rows and
+threads. Values that are not finite make the whole row's result not finite.
+"""
+
+POLICY: dict[str, str] = {"F32": "f32", "F16": "f32", "BF16": "bf16", "Q8_0": "int8", "Q4_1": "int8"}
+SUPPORTED = frozenset(POLICY)
+GROUP = 32

@@ -1,0 +1,81 @@
+"""The kernels' numeric contract in plain numpy: the same rounding of activations, sums in float64.
+
+It is written from policy.py's words, decodes nothing itself (weights come as float arrays), and shares no
+code with the extension. Tests and quality reports compare with it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kt_core.kernels.policy import GROUP, POLICY
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def round_bf16(x: Array) -> Array:
+    """float32 values rounded to bfloat16, to nearest even; NaN stays NaN."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.where(np.isnan(x), np.float32(np.nan), rounded)
+
+
+def round_int8(x: Array) -> Array:
+    """x [..., K] as scale * q in groups of 32 along K, in float64; a group that is not finite is NaN."""
+    groups = np.ascontiguousarray(x, np.float32).reshape(*x.shape[:-1], -1, GROUP)
+    scale = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = np.clip(np.rint(groups / scale), -127, 127)
+    q = np.where(scale == 0, 0, q).astype(np.float64)
+    finite = np.isfinite(groups).all(axis=-1, keepdims=True)
+    return np.where(finite, q * scale.astype(np.float64), np.nan).reshape(x.shape)
+
+
+def round_activations(x: Array, format: str) -> Array:
+    """x [..., K] as a weight of `format` sees it, float64."""
+    rounding: dict[str, Callable[[Array], Array]] = {
+        "f32": lambda values: values,
+        "bf16": round_bf16,
+        "int8": round_int8,
+    }
+    return rounding[POLICY[format]](np.asarray(x, np.float32)).astype(np.float64)
+
+
+def linear(x: Array, weight: Array, format: str, bias: Array | None = None) -> Array:
+    """x [..., K] with weight [N, K] (decoded) of `format`: float64 [..., N]."""
+    y: Array = round_activations(x, format) @ weight.astype(np.float64).T
+    return y if bias is None else y + bias.astype(np.float64)
+
+
+def silu(x: Array) -> Array:
+    y: Array = x / (1 + np.exp(-x))
+    return y
+
+
+def gelu_tanh(x: Array) -> Array:
+    y: Array = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return y
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": silu, "gelu_tanh": gelu_tanh}
+
+Part = tuple[str, Array]  # format, decoded weight
+
+
+def experts(x: Array, ids: Array, weights: Array, parts: dict[int, tuple[Part, Part, Part]], activation: str) -> Array:
+    """x [T, H], ids and weights [T, K], parts[expert] = (gate, up, down): float64 [T, H].
+
+    ids without parts contribute nothing; experts add up in ascending order. h is float32.
+    """
+    y: Array = np.zeros(x.shape, np.float64)
+    for token in range(x.shape[0]):
+        for slot in np.argsort(ids[token], kind="stable"):
+            expert = parts.get(int(ids[token, slot]))
+            if expert is None:
+                continue
+            (gate_format, gate), (up_format, up), (down_format, down) = expert
+            g = linear(x[token], gate, gate_format)
+            h = (ACTIVATIONS[activation](g) * linear(x[token], up, up_format)).astype(np.float32)
+            y[token] += float(weights[token, slot]) * linear(h, down, down_format)
+    return y

@@ -1,0 +1,132 @@
+"""Messages of the command line's frame: help pages, usage errors, small commands."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    # help pages
+    "cli.help": (
+        "Run mixture-of-experts language models on CPU and GPU together",
+        "在 CPU 与 GPU 上协同运行混合专家（MoE）大语言模型",
+    ),
+    "cli.help_examples": (
+        'kt run demo -p "What is the capital of France?"\nkt run demo\nkt chat\nkt doctor',
+        'kt run demo -p "法国的首都是哪里？"\nkt run demo\nkt chat\nkt doctor',
+    ),
+    "cli.usage": ("Usage:", "用法："),
+    "cli.examples": ("Examples:", "示例："),
+    "cli.arguments": ("Arguments:", "参数："),
+    "cli.commands": ("Commands:", "命令："),
+    "cli.options": ("Options:", "选项："),
+    "cli.global_options": ("Options of every command:", "所有命令通用的选项："),
+    "cli.command_word": ("COMMAND", "命令"),
+    "cli.options_word": ("[OPTIONS]", "[选项]"),
+    "cli.help_option": ("Show this help and exit", "显示此帮助并退出"),
+    "cli.version_option": ("Show the versions and exit", "显示版本并退出"),
+    "cli.json": (
+        "Write results and errors to stdout as JSON, one document a line",
+        "以 JSON 形式把结果与错误写到标准输出，每行一个文档",
+    ),
+    "cli.quiet": ("Only results, and of lists only the names", "只输出结果；列表只输出名称"),
+    "cli.color": (
+        "When to use colour; the setting general.color, NO_COLOR and FORCE_COLOR count too",
+        "何时使用颜色；设置 general.color、NO_COLOR 与 FORCE_COLOR 同样有效",
+    ),
+    # usage errors: one line each
+    "cli.unknown_command": (
+        "{group} has no command {name!r}; it has: {options}",
+        "{group} 没有命令 {name!r}；可用的有：{options}",
+    ),
+    "cli.unknown_command_near": (
+        "{group} has no command {name!r}; did you mean {options}?",
+        "{group} 没有命令 {name!r}；您是否想输入 {options}？",
+    ),
+    "cli.unknown_option": (
+        "{command} has no option {name}; {command} --help lists them",
+        "{command} 没有选项 {name}；用 {command} --help 查看全部选项",
+    ),
+    "cli.unknown_option_near": (
+        "{command} has no option {name}; did you mean {options}?",
+        "{command} 没有选项 {name}；您是否想输入 {options}？",
+    ),
+    "cli.missing": (
+        "{command} needs {name}; {command} --help explains it",
+        "{command} 缺少 {name}；用 {command} --help 查看说明",
+    ),
+    "cli.missing_command": (
+        "{command} needs a command; {command} --help lists them",
+        "{command} 缺少命令；用 {command} --help 查看全部命令",
+    ),
+    "cli.bad_value": ("{name} takes {expected}", "{name} 需要{expected}"),
+    "cli.one_of": ("one of: {choices}", "以下之一：{choices}"),
+    "cli.whole_number": ("a whole number", "整数"),
+    "cli.number": ("a number", "数字"),
+    "cli.between": ("{kind} from {low} to {high}", "{low} 到 {high} 之间的{kind}"),
+    "cli.at_least": ("{kind}, {low} or more", "不小于 {low} 的{kind}"),
+    "cli.needs_value": ("{name} needs a value", "{name} 需要一个值"),
+    "cli.takes_no_value": ("{name} takes no value", "{name} 不接受值"),
+    "cli.extra_argument": (
+        "{command} does not know what to do with: {words}",
+        "{command} 不认识多余的参数：{words}",
+    ),
+    "cli.unexpected": (
+        "kt failed in a way that it should not\n{reason}\nThe trace is in {log}; KT_DEBUG=1 shows it here",
+        "kt 发生了不应出现的故障\n{reason}\n调用栈在 {log} 中；设置 KT_DEBUG=1 可直接显示",
+    ),
+    "cli.confirm_needs_yes": (
+        "This needs a yes, and there is no terminal to ask on\nNothing was changed\nPass --yes",
+        "此操作需要确认，但没有可供询问的终端\n没有做任何改动\n请加上 --yes",
+    ),
+    # kt version
+    "cli.version_help": (
+        "Show the versions of kt and of what it runs on",
+        "显示 kt 及其依赖的版本",
+    ),
+    "cli.not_installed": ("not installed", "未安装"),
+    # kt config
+    "cli.config_help": ("Read and change the settings", "查看和修改设置"),
+    "cli.config_get_help": ("Show the value of one setting", "显示一个设置的值"),
+    "cli.config_set_help": ("Change one setting in the file", "在文件中修改一个设置"),
+    "cli.config_list_help": (
+        "Show every setting, its value and where the value comes from",
+        "显示所有设置、当前的值及其来源",
+    ),
+    "cli.config_path_help": ("Show where the file with the settings is", "显示设置文件的位置"),
+    "cli.config_key": ("Name of the setting, such as server.port", "设置的名称，例如 server.port"),
+    "cli.config_value": ("The new value", "新的值"),
+    "cli.config_examples": (
+        "kt config list\nkt config set server.port 8080\nkt config get server.port",
+        "kt config list\nkt config set server.port 8080\nkt config get server.port",
+    ),
+    "cli.config_stored": ("{name} is now {value}, in {file}", "{name} 已设为 {value}，保存在 {file}"),
+    "cli.config_shadowed": (
+        "{env} is set in the environment and wins over the file",
+        "环境变量 {env} 已设置，优先于文件",
+    ),
+    "cli.column_setting": ("SETTING", "设置"),
+    "cli.column_value": ("VALUE", "值"),
+    "cli.column_origin": ("FROM", "来源"),
+    "cli.origin_default": ("default", "默认"),
+    "cli.origin_file": ("file", "文件"),
+    "cli.origin_environment": ("environment", "环境变量"),
+    "cli.hidden_value": ("(set)", "（已设置）"),
+    # kt completion
+    "cli.completion_help": (
+        "Print the completion script of a shell",
+        "输出某个 shell 的补全脚本",
+    ),
+    "cli.unknown_shell": (
+        "There is no completion for {shell!r}.\nThere is one for: {shells}\nkt completion bash",
+        "没有 {shell!r} 的补全脚本。\n可用的有：{shells}\nkt completion bash",
+    ),
+    "cli.completion_usage": (
+        "Usage: python -m kt_cli.completion --write",
+        "用法：python -m kt_cli.completion --write",
+    ),
+    "cli.completion_shell": ("bash, zsh or fish", "bash、zsh 或 fish"),
+    "cli.completion_examples": (
+        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
+        "kt completion zsh > ~/.zfunc/_kt\n"
+        "kt completion fish > ~/.config/fish/completions/kt.fish",
+        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
+        "kt completion zsh > ~/.zfunc/_kt\n"
+        "kt completion fish > ~/.config/fish/completions/kt.fish",
+    ),
+}

@@ -1,0 +1,33 @@
+"""Messages of the command line's HTTP client."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "client.tokens_in": ("{count} tokens in, {rate} tok/s", "输入 {count} 个 token，{rate} tok/s"),
+    "client.tokens_out": ("{count} tokens out, {rate} tok/s", "输出 {count} 个 token，{rate} tok/s"),
+    "client.cached": ("{count} from the cache", "其中 {count} 个来自缓存"),
+    "client.cut": ("cut at the token limit", "达到 token 上限而截断"),
+    "client.empty_question": (
+        "The question is empty.\nThere is nothing to answer.\nPass some text",
+        "问题为空。\n没有可回答的内容。\n请提供文字",
+    ),
+    "client.not_a_server": (
+        "{url} answers, but not like a kt server.\nIts list of models cannot be read.\nCheck the address.",
+        "{url} 有响应，但不像是 kt 服务器。\n无法读取它的模型列表。\n请检查地址。",
+    ),
+    "client.broken_stream": (
+        "The answer broke off.\nThe server at {url} closed the connection before the end.\n"
+        "Ask again; if the server is gone, start it with: kt run MODEL",
+        "回答中断了。\n服务器 {url} 在结束前关闭了连接。\n请重试；若服务器已退出，可用 kt run MODEL 启动。",
+    ),
+    "client.no_answer": (
+        "No server answers at {url}.\n{reason}\nStart one with: kt run MODEL",
+        "{url} 上没有服务器响应。\n{reason}\n启动服务器：kt run MODEL",
+    ),
+    "client.bad_url": (
+        "{url!r} is not the address of a server.\nIt should look like http://127.0.0.1:30000",
+        "{url!r} 不是服务器地址。\n地址应形如 http://127.0.0.1:30000",
+    ),
+    "client.unauthorised": ("The server wants an API key.", "服务器需要 API 密钥。"),
+    "client.unauthorised_next": ("kt config set server.api_key KEY", "kt config set server.api_key KEY"),
+    "client.loading": ("The server is still loading its model; try again soon.", "服务器仍在加载模型，请稍后再试。"),
+    "client.refused": ("The server refused the request with status {status}.", "服务器拒绝了请求，状态码 {status}。"),
+}

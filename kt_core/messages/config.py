@@ -1,0 +1,81 @@
+"""Messages of the settings."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "config.general_language": (
+        "Language of messages and help; auto follows the system's locale",
+        "消息与帮助的语言；auto 表示跟随系统区域设置",
+    ),
+    "config.general_color": (
+        "Colour in the output; auto means on a terminal only",
+        "输出颜色；auto 表示仅在终端上使用",
+    ),
+    "config.paths_models": (
+        "Folder that holds pulled models; empty means kt's data folder",
+        "存放已下载模型的文件夹；留空表示使用 kt 的数据目录",
+    ),
+    "config.server_host": ("Address that the server listens on", "服务器监听的地址"),
+    "config.server_port": ("Port that the server listens on", "服务器监听的端口"),
+    "config.server_api_key": (
+        "Key that clients must send as a bearer token; empty means none",
+        "客户端须以 Bearer 方式发送的密钥；留空表示不需要",
+    ),
+    "config.inference_threads": (
+        "CPU threads that compute; 0 lets the plan decide",
+        "参与计算的 CPU 线程数；0 表示由计划决定",
+    ),
+    "config.inference_context": (
+        "Longest conversation in tokens; 0 lets the plan decide",
+        "对话的最大长度（token 数）；0 表示由计划决定",
+    ),
+    "config.chat_temperature": (
+        "Sampling temperature; 0 always takes the likeliest token; unset leaves it to the server",
+        "采样温度；0 总是选择概率最高的 token；未设置时由服务器决定",
+    ),
+    "config.chat_max_tokens": (
+        "Longest answer in tokens; 0 means up to the context",
+        "单次回答的最大 token 数；0 表示直到上下文用完",
+    ),
+    "config.chat_system": ("System prompt of every new conversation", "每次新对话使用的系统提示词"),
+    "config.type_str": ("text", "文本"),
+    "config.type_int": ("a whole number", "整数"),
+    "config.type_float": ("a number", "数字"),
+    "config.type_bool": ("true or false", "true 或 false"),
+    "config.between": ("{kind} from {low} to {high}", "{low} 到 {high} 之间的{kind}"),
+    "config.at_least": ("{kind}, {low} or more", "不小于 {low} 的{kind}"),
+    "config.unknown_key": (
+        "There is no setting called {name}\nNearest names: {near}\nkt config list shows all settings",
+        "没有名为 {name} 的设置\n相近的名称：{near}\n用 kt config list 查看全部设置",
+    ),
+    "config.unknown_key_in_file": (
+        "{file} has a setting that does not exist: {name}\nNearest names: {near}\nRename or delete that line",
+        "{file} 中有一个不存在的设置：{name}\n相近的名称：{near}\n请改名或删除这一行",
+    ),
+    "config.bad_value": (
+        "{name} cannot be {value!r}\nIt takes: {takes}\nkt config list shows all settings",
+        "{name} 不能是 {value!r}\n可用的值：{takes}\n用 kt config list 查看全部设置",
+    ),
+    "config.bad_file_value": (
+        "{file} sets {name} to {value!r}\nIt takes: {takes}\nCorrect that line in the file",
+        "{file} 把 {name} 设成了 {value!r}\n可用的值：{takes}\n请在文件中改正这一行",
+    ),
+    "config.bad_environment": (
+        "The environment variable {name} is {value!r}\nIt takes: {takes}\nunset {name}, or give it such a value",
+        "环境变量 {name} 的值是 {value!r}\n可用的值：{takes}\n请 unset {name}，或改为可用的值",
+    ),
+    "config.broken_file": (
+        "{file} is not valid TOML\nLine {line}, column {column}: {reason}\nCorrect the file; it was left as it is",
+        "{file} 不是有效的 TOML\n第 {line} 行第 {column} 列：{reason}\n请改正该文件；文件未被改动",
+    ),
+    "config.not_text": (
+        "{file} is not UTF-8 text\nByte {position} cannot be decoded\nCorrect the file; it was left as it is",
+        "{file} 不是 UTF-8 文本\n第 {position} 字节无法解码\n请改正该文件；文件未被改动",
+    ),
+    "config.unreadable": (
+        "{file} cannot be read\n{reason}\nCorrect the file or its permissions",
+        "无法读取 {file}\n{reason}\n请改正该文件或它的权限",
+    ),
+    "config.cannot_write": (
+        "{file} cannot be written\n{reason}\nKT_CONFIG_FILE names another file",
+        "无法写入 {file}\n{reason}\n可用 KT_CONFIG_FILE 指定别的文件",
+    ),
+}

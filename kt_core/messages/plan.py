@@ -1,0 +1,89 @@
+"""Messages of the plan room: reasons of decisions, and refusals."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "plan.chosen": ("chosen by the user", "由用户指定"),
+    "plan.forced": ("go on although the plan may not fit", "即使可能放不下也继续"),
+    "plan.tier_best": (
+        "the best kernels that this CPU runs; by its flags {tier}",
+        "本机 CPU 能运行的最佳内核；按指令集应为 {tier}",
+    ),
+    "plan.tier_scalar": (
+        "portable kernels: there are none written for {architecture}",
+        "通用内核：没有为 {architecture} 专门编写的内核",
+    ),
+    "plan.threads_above_cores": (
+        "chosen by the user; more than the {cores} physical cores, {best} is likely faster",
+        "由用户指定；多于 {cores} 个物理核，{best} 可能更快",
+    ),
+    "plan.threads_above_allowed": (
+        "chosen by the user; more than the {allowed} CPUs that the process may use, {best} is likely faster",
+        "由用户指定；多于进程可用的 {allowed} 个 CPU，{best} 可能更快",
+    ),
+    "plan.pinned": ("one thread on each usable CPU", "每个可用 CPU 固定一个线程"),
+    "plan.unpinned": (
+        "not pinned: the threads take a part of the CPUs, which other processes may share",
+        "不固定：线程只用部分 CPU，其他进程可能共用",
+    ),
+    "plan.context_trained": ("the model's own context, which fits", "模型自身的上下文长度，内存足够"),
+    "plan.memory_unknown": (
+        "the model's own context; not checked, because the memory size is unknown",
+        "模型自身的上下文长度；内存大小未知，未作检查",
+    ),
+    "plan.context_fits": (
+        "the longest that fits: {trained} tokens would take {needed}, {available} are available",
+        "内存允许的最大值：{trained} 个词元需要 {needed}，可用 {available}",
+    ),
+    "plan.float32": (
+        "numbers between kernels stay float32: nothing is rounded between them",
+        "内核之间使用 float32：中间结果不舍入",
+    ),
+    "plan.weights_too_big": (
+        "Model {name} does not fit in memory.\n"
+        "It takes at least {needed} ({weights} of it weights), {available} are available; no context is small enough.\n"
+        "Take a smaller model or quantization, or go on at your own risk with --force.",
+        "内存放不下模型 {name}。\n至少需要 {needed}（其中权重 {weights}），可用 {available}；减小上下文也不够。\n"
+        "请换更小的模型或量化，或自担风险使用 --force。",
+    ),
+    "plan.context_too_big": (
+        "Model {name} does not fit in memory with a context of {context} tokens.\n"
+        "It takes {needed} ({weights} of it weights), {available} are available.\n"
+        "The largest context that fits: --context {fits}. To go on at your own risk: --force",
+        "上下文为 {context} 个词元时，内存放不下模型 {name}。\n需要 {needed}（其中权重 {weights}），可用 {available}。\n"
+        "可用的最大上下文：--context {fits}。自担风险继续：--force",
+    ),
+    "plan.context_untrained": (
+        "Model {name} was not made for a context of {context} tokens.\nIt was trained for {trained}; beyond that its answers decay.\n"
+        "Use --context {trained}, or go on with --force.",
+        "模型 {name} 不支持 {context} 个词元的上下文。\n它只训练到 {trained}；超出后回答质量会下降。\n"
+        "请使用 --context {trained}，或用 --force 继续。",
+    ),
+    "plan.formats": (
+        "Model {name} is stored in formats that kt has no kernels for.\n{tensors}\n"
+        "Take a file whose tensors are all in: {supported}.",
+        "模型 {name} 的部分权重格式没有对应的内核。\n{tensors}\n请使用所有张量均为以下格式的文件：{supported}。",
+    ),
+    "plan.unknown_tier": (
+        "There is no kernel tier called {tier}.\nKnown: {known}.\nLeave it out to use the best one.",
+        "没有名为 {tier} 的内核级别。\n可选：{known}。\n不指定则使用最佳级别。",
+    ),
+    "plan.tier_missing": (
+        "This CPU cannot run the kernel tier {tier}.\nIt can run: {runnable}.\nLeave it out to use the best one.",
+        "本机 CPU 不能运行内核级别 {tier}。\n可以运行：{runnable}。\n不指定则使用最佳级别。",
+    ),
+    "plan.bad_cpus": (
+        "The process may not run on all of the CPUs {cpus}.\nIt may use: {allowed}.\nChoose from these.",
+        "进程不能使用所指定的全部 CPU：{cpus}。\n可以使用：{allowed}。\n请从中选择。",
+    ),
+    "plan.dtype": (
+        "kt cannot compute in {dtype} on this CPU path.\nKnown: {known}.\nLeave it out.",
+        "此 CPU 路径不支持 {dtype}。\n可选：{known}。\n请不要指定。",
+    ),
+    "plan.not_positive": (
+        "{name} cannot be {value}.\nIt is a whole number from 1.\nLeave it out to let kt decide.",
+        "{name} 不能为 {value}。\n应为不小于 1 的整数。\n不指定则由 kt 决定。",
+    ),
+    "plan.unknown_override": (
+        "There is nothing called {names} to choose in a plan.\nKnown: {known}.\nUse one of these.",
+        "计划中没有 {names} 可供选择。\n可选：{known}。\n请使用其中之一。",
+    ),
+}

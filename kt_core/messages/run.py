@@ -1,0 +1,98 @@
+"""Messages of `kt run`."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "run.help": (
+        "Run a model: serve it, or answer one question\n"
+        "Plans for this machine, starts a server with an OpenAI-compatible API and stays in the foreground; "
+        "Ctrl-C stops it. A model that kt knows and that is not on this disk is downloaded first.",
+        "运行模型：启动服务，或回答一个问题\n"
+        "根据本机情况制定计划，启动兼容 OpenAI API 的服务器并保持在前台；按 Ctrl-C 停止。"
+        "若 kt 认识该模型但本地没有，会先下载。",
+    ),
+    "run.examples": (
+        'kt run demo\nkt run demo -p "What is the capital of France?"\n'
+        "kt run ./model.gguf --port 8080 --threads 8\necho question | kt run demo -p -\nkt run demo --dry-run",
+        'kt run demo\nkt run demo -p "法国的首都是哪里？"\n'
+        "kt run ./model.gguf --port 8080 --threads 8\necho 问题 | kt run demo -p -\nkt run demo --dry-run",
+    ),
+    "run.name": (
+        "Name of a model (kt model list shows them), a GGUF file, or a model folder",
+        "模型名称（用 kt model list 查看）、GGUF 文件或模型文件夹",
+    ),
+    "run.prompt": (
+        "Answer this text once on stdout and exit; - reads it from stdin",
+        "回答这段文字一次，写到标准输出后退出；- 表示从标准输入读取",
+    ),
+    "run.system": (
+        "System prompt, with --prompt; default: the setting chat.system",
+        "系统提示词，与 --prompt 一起使用；默认取设置 chat.system",
+    ),
+    "run.temperature": (
+        "Sampling temperature from 0 (always the likeliest token) to 2, with --prompt; "
+        "default: the setting chat.temperature, else the server's",
+        "采样温度，0（总是选概率最高的 token）到 2，与 --prompt 一起使用；默认取设置 chat.temperature，否则由服务器决定",
+    ),
+    "run.max_tokens": (
+        "Longest answer in tokens, with --prompt; default: up to the context",
+        "回答的最大 token 数，与 --prompt 一起使用；默认直到上下文用完",
+    ),
+    "run.host": (
+        "Address to listen on; default: the setting server.host (127.0.0.1)",
+        "监听的地址；默认取设置 server.host（127.0.0.1）",
+    ),
+    "run.port": (
+        "Port to listen on; default: the setting server.port (30000) or the next free one",
+        "监听的端口；默认取设置 server.port（30000）或其后第一个空闲端口",
+    ),
+    "run.threads": (
+        "CPU threads that compute; default: as many as the plan finds best",
+        "参与计算的 CPU 线程数；默认由计划决定",
+    ),
+    "run.context": (
+        "Longest conversation in tokens; default: the model's, or what fits in memory",
+        "对话的最大长度（token 数）；默认取模型的长度，或内存允许的长度",
+    ),
+    "run.dry_run": ("Show the plan with its reasons and start nothing", "只显示计划及理由，不启动"),
+    "run.force": ("Go on although the plan says that it does not fit", "即使计划认为放不下也继续"),
+    "run.pulling": ("{name} is not on this disk yet: downloading {size}", "本地还没有 {name}：正在下载 {size}"),
+    "run.ready": ("{model} is ready at {url}", "{model} 已就绪：{url}"),
+    "run.ready_next": (
+        "Talk to it with: kt chat    Stop it with Ctrl-C    Log: {log}",
+        "对话：kt chat    停止：Ctrl-C    日志：{log}",
+    ),
+    "run.stopping": ("Stopping the server", "正在停止服务器"),
+    "run.log_at": ("Log: {log}", "日志：{log}"),
+    "run.port_taken": (
+        "Port {port} is taken.\nAnother program listens there, or this user may not.\n"
+        "Leave the option out for the next free port, or pass --port {free}",
+        "端口 {port} 已被占用。\n另一个程序正在监听该端口，或当前用户无权使用。\n"
+        "省略该选项即可使用下一个空闲端口，或指定 --port {free}",
+    ),
+    "run.no_free_port": (
+        "No port from {first} to {last} is free.\nOther programs listen on all of them.\nName one with --port",
+        "{first} 到 {last} 之间没有空闲端口。\n都被其他程序占用。\n请用 --port 指定一个端口",
+    ),
+    "run.bad_host": (
+        "Nothing can listen on {host!r}.\n{reason}\nUse 127.0.0.1 for this machine only, 0.0.0.0 for all networks",
+        "无法在 {host!r} 上监听。\n{reason}\n仅限本机请用 127.0.0.1，所有网络请用 0.0.0.0",
+    ),
+    "run.no_state": (
+        "{folder} cannot be made.\n{reason}\nXDG_STATE_HOME names another place for logs and state",
+        "无法创建 {folder}。\n{reason}\n可用 XDG_STATE_HOME 指定存放日志与状态的位置",
+    ),
+    "run.server_ended": ("The server ended with code {code}.", "服务器已退出，退出码 {code}。"),
+    "run.server_killed": ("The server was killed by signal {signal}.", "服务器被信号 {signal} 终止。"),
+    "run.perhaps_memory": (
+        "Linux does this when memory runs out; a shorter --context needs less.",
+        "内存耗尽时 Linux 会这样做；更短的 --context 占用更少内存。",
+    ),
+    "run.only_with_prompt": (
+        "{option} goes with --prompt.\nA server takes it with each request.\nkt chat has it too",
+        "{option} 需与 --prompt 一起使用。\n服务器在每个请求中接受该参数。\nkt chat 也有此选项",
+    ),
+    "run.column_decision": ("DECISION", "决定"),
+    "run.column_value": ("VALUE", "值"),
+    "run.column_reason": ("REASON", "理由"),
+    "run.plan_title": ("Plan for {name} ({path})", "{name} 的计划（{path}）"),
+    "run.would_listen": ("Would listen on {host} port {port}", "将监听 {host} 端口 {port}"),
+}

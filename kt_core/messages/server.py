@@ -1,0 +1,51 @@
+"""Messages of the server: HTTP errors, start and stop."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "server.field": ("{field}: {reason}", "{field}：{reason}"),
+    "server.body": ("The request's body is not valid: {reason}", "请求体无效：{reason}"),
+    "server.too_large": (
+        "The request's body is larger than {limit} bytes.",
+        "请求体超过 {limit} 字节。",
+    ),
+    "server.unsupported_field": (
+        "{field}: this value is not supported by this version of kt; it would change the answer, so it is not ignored. "
+        "Accepted: {accepted}.",
+        "{field}：此版本的 kt 不支持该取值；它会改变回答，因此不能忽略。可接受：{accepted}。",
+    ),
+    "server.leave_out": ("leave it out", "省略该字段"),
+    "server.model_not_found": (
+        "The model {model!r} is not served here.\nThis server serves {served!r}.",
+        "此处不提供模型 {model!r}。\n本服务提供的是 {served!r}。",
+    ),
+    "server.unauthorized": (
+        "The API key is missing or wrong.\nThis server asks for one.\nSend it as: Authorization: Bearer KEY",
+        "API 密钥缺失或错误。\n本服务需要密钥。\n请以 Authorization: Bearer KEY 发送。",
+    ),
+    "server.loading": (
+        "The model is loading ({stage}, {done} of {total}).\n\nTry again in a moment; GET /health shows the progress.",
+        "模型正在加载（{stage}，{done}/{total}）。\n\n请稍后重试；GET /health 可查看进度。",
+    ),
+    "server.internal": (
+        "The server failed on this request ({reason}).\nThis is a fault in kt.\nThe server's log has the details.",
+        "服务处理该请求时失败（{reason}）。\n这是 kt 的缺陷。\n详情见服务日志。",
+    ),
+    "server.port_in_use": (
+        "Cannot listen on {host}:{port}: {reason}.\n"
+        "Another program probably uses the port.\n"
+        "Choose another one with --port, or see kt ps.",
+        "无法监听 {host}:{port}：{reason}。\n该端口可能已被其他程序占用。\n请用 --port 另选端口，或查看 kt ps。",
+    ),
+    "server.bad_plan": (
+        "The plan {path} cannot be read: {reason}",
+        "无法读取计划文件 {path}：{reason}",
+    ),
+    "server.start_failed": (
+        "The server could not start: {reason}.\nThis is not a failure that kt knows.\nThe log has the details: {log}",
+        "服务无法启动：{reason}。\n这不是 kt 已知的故障。\n详情见日志：{log}",
+    ),
+    "server.wide_bind": (
+        "The server listens on {host}, so other machines can reach it, and no API key is set.",
+        "服务监听于 {host}，其他机器可以访问，且未设置 API 密钥。",
+    ),
+    "server.standard_error": ("standard error", "标准错误输出"),
+}

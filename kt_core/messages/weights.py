@@ -1,0 +1,51 @@
+"""Messages of weight access."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "weights.format": (
+        "The format {format} cannot be decoded.\nKnown: {known}.\nConvert the model to one of these.",
+        "无法解码格式 {format}。\n已知格式：{known}。\n请将模型转换为其中之一。",
+    ),
+    "weights.undecodable": (
+        "{count} tensor(s) are stored as {format}, which kt cannot decode: {tensors}",
+        "{count} 个张量以 kt 无法解码的格式 {format} 存储：{tensors}",
+    ),
+    "weights.fused_layout": (
+        "The fused expert tensor {tensor} has a layout that kt does not read.\nShape {shape}.\nChoose another model.",
+        "kt 不支持融合专家张量 {tensor} 的布局。\n形状 {shape}。\n请选择其他模型。",
+    ),
+    "weights.expert_missing": (
+        "expert {expert} of {prefix} lacks its {part} matrix",
+        "{prefix} 的专家 {expert} 缺少 {part} 矩阵",
+    ),
+    "weights.no_tensor": (
+        "The checkpoint has no parameter {name}.\nNear names: {near}.",
+        "检查点中没有参数 {name}。\n相近名称：{near}。",
+    ),
+    "weights.no_expert": (
+        "The checkpoint has no {part} matrix for expert {index} of {prefix}.\nIt has {count} experts there.",
+        "检查点中 {prefix} 的专家 {index} 没有 {part} 矩阵。\n该处共有 {count} 个专家。",
+    ),
+    "weights.quantized": (
+        "{path} holds weights quantised with {method}, which kt does not read yet.\n\n"
+        "Choose an unquantised (BF16, F16) or a GGUF version of the model.",
+        "{path} 中的权重使用 {method} 量化，kt 目前不支持读取。\n\n请选择该模型的未量化（BF16、F16）版本或 GGUF 版本。",
+    ),
+    "weights.config": (
+        "{path} is not a valid model configuration.\n{reason}\nDownload the model again.",
+        "{path} 不是有效的模型配置。\n{reason}\n请重新下载模型。",
+    ),
+    "weights.tokenizer": (
+        "The tokenizer of {path} cannot be read.\n{reason}\nDownload the model again.",
+        "无法读取 {path} 的分词器。\n{reason}\n请重新下载模型。",
+    ),
+    "weights.tokenizer_kind": (
+        "The model's tokenizer is of a kind that kt cannot read from GGUF: {kind}.\nKnown: {known}.\n"
+        "Use the model's safetensors version.",
+        "kt 无法从 GGUF 读取此类分词器：{kind}。\n已知类型：{known}。\n请使用该模型的 safetensors 版本。",
+    ),
+    "weights.tokenizer_pre": (
+        "The model's text splitting {name} (tokenizer.ggml.pre) is unknown.\nKnown: {known}.\n"
+        "Use the model's safetensors version.",
+        "未知的文本切分方式 {name}（tokenizer.ggml.pre）。\n已知：{known}。\n请使用该模型的 safetensors 版本。",
+    ),
+}

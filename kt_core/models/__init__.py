@@ -1,0 +1,49 @@
+"""Models by name or path: what is registered, what is on this disk, and what the headers say about it."""
+
+import os
+from pathlib import Path
+
+from kt_core.errors import NotFound
+from kt_core.models import registry, store
+from kt_core.models.files import holds_model, local_files, near
+from kt_core.models.spec import read_spec
+from kt_core.types import ModelFiles
+
+__all__ = ["read_spec", "resolve"]
+
+
+def resolve(name: str) -> ModelFiles:
+    """The files of the model called `name`: a path, else a pulled model.
+
+    A bare name counts as a path only when a file or a model folder is there, so that a folder that happens
+    to be called like a model does not hide it. Raises NotFound for a registered model that is not pulled yet,
+    for a path that does not exist, and for an unknown name (with the nearest known ones); what
+    files.local_files raises for a path.
+    """
+    path = _expanded(name)
+    there = bool(name) and _exists(path)
+    if there and (os.sep in name or path.is_file() or holds_model(path)):
+        return local_files(path)
+    if folder := store.path(name):
+        return local_files(folder, folder.name)
+    if entry := registry.find(name):
+        raise NotFound("models.not_pulled_yet", name=entry.name)
+    if there:
+        return local_files(path)
+    if os.sep in name:
+        raise NotFound("models.no_path", path=name)
+    raise NotFound("models.unknown", name=name, near=near(name, store.known_names()))
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # "~somebody" without such a user
+        return Path(name)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

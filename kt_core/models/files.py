@@ -1,0 +1,101 @@
+"""Which files make up a model that lies on this disk."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kt_core.errors import BadData, NotFound, Unsupported, UsageError
+from kt_core.messages import t
+from kt_core.types import ModelFiles
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
+
+
+def local_files(path: Path, name: str = "") -> ModelFiles:
+    """The files of the model at `path`: a GGUF file (any part), a folder of GGUF parts, or a Hugging Face folder.
+
+    Raises NotFound, BadData (a part or shard is missing, no model there), Unsupported (weights in a
+    format other than GGUF and safetensors), UsageError (a folder with several GGUF models).
+    """
+    path = path.absolute()
+    if not path.exists():
+        raise NotFound("models.no_path", path=path)
+    name = name or (path.stem if path.is_file() else path.name)
+    if path.is_file():
+        return _from_file(path, name)
+    if (path / "config.json").is_file():
+        return ModelFiles(name, str(path), "safetensors", tuple(map(str, _shards(path))))
+    first = _only_gguf(path)
+    return _from_file(first, name)
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether the folder looks like a model: GGUF files, or a Hugging Face config."""
+    return any(folder.glob("*.gguf")) or (folder / "config.json").is_file()
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The known names most like `name`, or all of them when none is."""
+    known = list(known)
+    folded = {k.casefold(): k for k in known}
+    close = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
+    return ", ".join(folded[c] for c in close) or ", ".join(known) or t("models.none")
+
+
+def _from_file(path: Path, name: str) -> ModelFiles:
+    if path.suffix.lower() != ".gguf":
+        raise Unsupported("models.not_a_model", path=path)
+    parts = _parts(path)
+    return ModelFiles(name, str(parts[0]), "gguf", tuple(map(str, parts)))
+
+
+def _parts(path: Path) -> list[Path]:
+    """All parts of a split GGUF model, in order; the file alone when it is not split."""
+    match = _PART.match(path.name)
+    if not match:
+        return [path]
+    count = int(match["count"])
+    parts = [path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+    missing = [p.name for p in parts if not p.is_file()]
+    if missing or not parts:
+        raise BadData("models.missing_files", path=path.parent, missing=", ".join(missing[:5]), count=len(missing))
+    return parts
+
+
+def _only_gguf(folder: Path) -> Path:
+    files = sorted(folder.glob("*.gguf"))
+    models = {(m["stem"] if (m := _PART.match(f.name)) else f.name): f for f in reversed(files)}
+    if not models:
+        raise BadData("models.empty_folder", path=folder)
+    if len(models) > 1:
+        raise UsageError("models.several", path=folder, files=", ".join(sorted(f.name for f in models.values())))
+    return next(iter(models.values()))
+
+
+def _shards(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = sorted(_indexed(index))
+        missing = [s for s in shards if not (folder / s).is_file()]
+        if missing:
+            raise BadData("models.missing_files", path=folder, missing=", ".join(missing[:5]), count=len(missing))
+        return [folder / s for s in shards]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files and (any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))):
+        raise Unsupported("models.pickle", path=folder)
+    if not files:
+        raise BadData("models.empty_folder", path=folder)
+    return files
+
+
+def _indexed(index: Path) -> set[str]:
+    """File names in a shard index. Raises BadData for anything else, names outside the folder included."""
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
+            raise ValueError("weight_map")
+        return names
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadData("models.bad_index", path=index, reason=error) from None

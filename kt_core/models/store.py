@@ -1,0 +1,157 @@
+"""The folder of pulled models: one folder per model, unfinished work in `.partial`, locks in `.locks`."""
+
+import fcntl
+import importlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kt_core import config, paths
+from kt_core.errors import BadData, DoesNotFit, KTError, NotFound
+from kt_core.messages import t
+from kt_core.models import registry
+from kt_core.models.download import fetch, sha256
+from kt_core.models.files import holds_model, local_files, near
+from kt_core.models.registry import Entry
+from kt_core.types import ModelFiles, Progress
+
+_LOCK_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A model in the store. `bytes` counts all its files."""
+
+    name: str
+    path: Path
+    bytes: int
+
+
+def models_dir() -> Path:
+    """The folder that holds pulled models: the setting paths.models, else the user's data folder."""
+    named = config.get("paths.models")
+    return Path(named).expanduser() if named else paths.default_models_dir()
+
+
+def list_models() -> tuple[Pulled, ...]:
+    """Every model in the store, by name. Folders without a model are left out."""
+    root = models_dir()
+    folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")) if root.is_dir() else []
+    return tuple(Pulled(p.name, p, _bytes(p)) for p in folders if holds_model(p))
+
+
+def path(name: str) -> Path | None:
+    """The folder of a pulled model, by name or alias in any case; None when it is not pulled."""
+    entry = registry.find(name)
+    wanted = (entry.name if entry else name).casefold()
+    return next((m.path for m in list_models() if m.name.casefold() == wanted), None)
+
+
+def pull(name: str, progress: Progress) -> ModelFiles:
+    """Download or make a registered model, unless it is there already.
+
+    Goes on where a killed pull stopped; a second pull of the same model waits for the first. Raises
+    NotFound for an unknown name, DoesNotFit when the disk is too full, and what download.fetch raises.
+    """
+    entry = registry.find(name)
+    if entry is None:
+        raise NotFound("models.unknown", name=name, near=near(name, known_names()))
+    target = models_dir() / entry.name / entry.file
+    try:
+        with _lock(entry.name, progress):
+            if not target.is_file():
+                _check_disk(entry)
+                _make(entry, target, progress)
+    except OSError as error:
+        raise KTError("models.disk_failed", name=entry.name, folder=models_dir(), reason=error) from error
+    return local_files(target, entry.name)
+
+
+def remove(name: str) -> Path:
+    """Delete a pulled model; returns the folder that was deleted. Raises NotFound when it is not pulled."""
+    folder = path(name)
+    if folder is None:
+        raise NotFound("models.not_pulled", name=name, near=near(name, [m.name for m in list_models()]))
+    doomed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
+    folder.replace(doomed)  # a kill from here on leaves no half model under its name
+    shutil.rmtree(doomed)
+    return folder
+
+
+def known_names() -> list[str]:
+    """Names of the registry and of pulled models."""
+    names = [name for entry in registry.ENTRIES for name in (entry.name, *entry.aliases)]
+    return names + [m.name for m in list_models() if m.name not in names]
+
+
+def _make(entry: Entry, target: Path, progress: Progress) -> None:
+    partial = _partial(entry)
+    made = _build(entry, partial, progress) if entry.recipe else fetch(entry, partial, progress)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made.replace(target)
+    shutil.rmtree(partial, ignore_errors=True)
+
+
+def _build(entry: Entry, partial: Path, progress: Progress) -> Path:
+    """The entry's file, made by its recipe from its base model, which is downloaded unless it is pulled."""
+    base = registry.find(entry.base)
+    assert base is not None
+    made = partial / entry.file
+    with _lock(base.name, progress):
+        pulled = models_dir() / base.name / base.file
+        source = pulled if pulled.is_file() else fetch(base, _partial(base), progress)
+        importlib.import_module(f"kt_core.models.{entry.recipe}").build(source, made, progress)
+        found = sha256(made)
+        if found != entry.sha256:
+            made.unlink()
+            raise BadData("models.build_differs", name=entry.name, expected=entry.sha256, found=found)
+        if source != pulled:
+            shutil.rmtree(_partial(base), ignore_errors=True)
+    return made
+
+
+def _partial(entry: Entry) -> Path:
+    folder = models_dir() / ".partial" / entry.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _check_disk(entry: Entry) -> None:
+    """The file itself, and while it is made: the download, and the base model with its own download."""
+    base = registry.find(entry.base) if entry.base else None
+    needed = sum(_peak_bytes(e) for e in (entry, base) if e) - _bytes(models_dir() / ".partial" / entry.name)
+    free = shutil.disk_usage(models_dir()).free
+    if free < needed:
+        raise DoesNotFit("models.disk_full", name=entry.name, folder=models_dir(), needed=_gib(needed), free=_gib(free))
+
+
+def _peak_bytes(entry: Entry) -> int:
+    return entry.bytes + max((source.bytes for source in entry.sources), default=0)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+def _bytes(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else 0
+
+
+@contextmanager
+def _lock(name: str, progress: Progress) -> Iterator[None]:
+    """Hold the model's lock; the kernel gives it up when the process dies."""
+    folder = models_dir() / ".locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                progress(t("models.stage_wait", name=name), 0, 0, "")
+                time.sleep(_LOCK_POLL_SECONDS)
+        yield

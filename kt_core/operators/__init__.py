@@ -1,0 +1,1 @@
+"""Modules that rules put in place of a transformers model's own."""

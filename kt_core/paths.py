@@ -1,0 +1,30 @@
+"""Where kt keeps things: XDG folders, one per kind of data. Nothing is created here."""
+
+import os
+from pathlib import Path
+
+
+def _home(variable: str, default: str) -> Path:
+    value = os.environ.get(variable)
+    return Path(value) if value else Path.home() / default
+
+
+def config_file() -> Path:
+    """The TOML file that holds the user's settings; KT_CONFIG_FILE names another."""
+    named = os.environ.get("KT_CONFIG_FILE")
+    return Path(named) if named else _home("XDG_CONFIG_HOME", ".config") / "kt" / "config.toml"
+
+
+def state_dir() -> Path:
+    """Running servers, logs and chats."""
+    return _home("XDG_STATE_HOME", ".local/state") / "kt"
+
+
+def cache_dir() -> Path:
+    """What can be made again: machine profile, headers, prefix pages."""
+    return _home("XDG_CACHE_HOME", ".cache") / "kt"
+
+
+def default_models_dir() -> Path:
+    """Where pulled models go unless the setting `paths.models` names another folder."""
+    return _home("XDG_DATA_HOME", ".local/share") / "kt" / "models"

@@ -1,0 +1,148 @@
+"""From a machine, a model and the user's wishes to a plan: pure decisions, each with its reason."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kt_core.errors import DoesNotFit, Unsupported, UsageError
+from kt_core.machine import AFFINITY, CORES, FAST_CORES, default_threads
+from kt_core.messages import t
+from kt_core.models import spec as model_spec
+from kt_core.plan import memory
+from kt_core.plan.tiers import TIERS, runnable
+from kt_core.types import Decision, Machine, ModelFiles, ModelSpec, Plan, ServerSettings
+
+__all__ = ["KERNEL_FORMATS", "make_plan"]
+
+KERNEL_FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")  # the kernels' own list must be the same; a test compares
+DTYPES = ("float32",)
+OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "force")
+_GIB = 2**30
+
+
+def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: Mapping[str, Any]) -> Plan:
+    """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
+
+    Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
+    that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
+    trained context is too small; the override "force" goes on in spite of DoesNotFit.
+    """
+    wishes = {name: value for name, value in overrides.items() if value is not None}
+    unknown = sorted(set(wishes) - set(OVERRIDES))
+    if unknown:
+        raise UsageError("plan.unknown_override", names=", ".join(unknown), known=", ".join(OVERRIDES))
+    _check_formats(files, spec)
+    threads = _threads(machine, wishes)
+    context = _context(machine, spec, files.name, wishes)
+    decisions = [_tier(machine, wishes), threads, _cpus(machine, threads.value, wishes), context, _dtype(wishes)]
+    if wishes.get("force"):
+        decisions.append(Decision("force", True, t("plan.forced"), "user"))
+    needed = memory.predicted_bytes(spec, context.value)
+    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name))
+
+
+def _check_formats(files: ModelFiles, spec: ModelSpec) -> None:
+    missing = sorted(set(spec.formats) - set(KERNEL_FORMATS))
+    if missing:
+        tensors = "; ".join(
+            f"{form}: {', '.join(names)}" for form, names in model_spec.examples(files, missing).items()
+        )
+        raise Unsupported("plan.formats", name=files.name, tensors=tensors, supported=", ".join(KERNEL_FORMATS))
+
+
+def _tier(machine: Machine, wishes: Mapping[str, Any]) -> Decision:
+    """None leaves the choice to the extension, which knows what it was built with."""
+    tiers = runnable(machine)
+    name = wishes.get("tier")
+    if name is None and machine.architecture in ("x86_64", "AMD64"):
+        return Decision("tier", None, t("plan.tier_best", tier=tiers[-1]), "machine")
+    if name is None:
+        return Decision("tier", "scalar", t("plan.tier_scalar", architecture=machine.architecture), "machine")
+    if name not in TIERS:
+        raise UsageError("plan.unknown_tier", tier=name, known=", ".join(TIERS))
+    if name not in tiers:
+        raise Unsupported("plan.tier_missing", tier=name, runnable=", ".join(tiers))
+    return Decision("tier", name, t("plan.chosen"), "user")
+
+
+def _threads(machine: Machine, wishes: Mapping[str, Any]) -> Decision:
+    best, decision = default_threads(machine)
+    wished = wishes.get("threads")
+    if wished is None:
+        return decision
+    threads = _positive("threads", wished)
+    cores = int(machine.limits.get(CORES, machine.physical_cores))
+    allowed = int(machine.limits.get(AFFINITY, machine.logical_cpus))
+    key = "plan.threads_above_allowed" if threads > allowed else "plan.threads_above_cores"
+    reason = t(key, threads=threads, cores=cores, allowed=allowed, best=best) if threads > cores else t("plan.chosen")
+    return Decision("threads", threads, reason, "user")
+
+
+def _cpus(machine: Machine, threads: int, wishes: Mapping[str, Any]) -> Decision:
+    """Pin only when every usable CPU gets one thread: two servers that each use a part must not share cores."""
+    allowed = machine.allowed_cpus
+    wished = wishes.get("cpus")
+    if wished is not None:
+        cpus = list(wished)
+        if not cpus or not set(cpus) <= set(allowed):
+            raise UsageError("plan.bad_cpus", cpus=_listed(cpus), allowed=_listed(allowed))
+        return Decision("cpus", cpus, t("plan.chosen"), "user")
+    one_type_no_smt = machine.limits.get(CORES) == len(allowed) and FAST_CORES not in machine.limits
+    if one_type_no_smt and threads == len(allowed):
+        return Decision("cpus", list(allowed), t("plan.pinned"), "machine")
+    return Decision("cpus", None, t("plan.unpinned"), "machine")
+
+
+def _context(machine: Machine, spec: ModelSpec, name: str, wishes: Mapping[str, Any]) -> Decision:
+    available, force = machine.memory_available, bool(wishes.get("force"))
+    known = machine.memory_total > 0
+    fits = memory.largest_context(spec, available) if known else spec.context
+    wished = wishes.get("context")
+    if wished is None:
+        if fits < 1 and not force:
+            raise DoesNotFit("plan.weights_too_big", name=name, **_numbers(spec, 1, machine))
+        context = fits if fits >= 1 else spec.context
+        if context == spec.context:
+            return Decision("context", context, t("plan.context_trained" if known else "plan.memory_unknown"), "model")
+        return Decision(
+            "context",
+            context,
+            t("plan.context_fits", trained=spec.context, **_numbers(spec, spec.context, machine)),
+            "machine",
+        )
+    context = _positive("context", wished)
+    if context > spec.context and not force:
+        raise DoesNotFit("plan.context_untrained", name=name, context=context, trained=spec.context)
+    if context > fits and known and not force:
+        key = "plan.context_too_big" if fits >= 1 else "plan.weights_too_big"
+        raise DoesNotFit(key, name=name, context=context, fits=fits, **_numbers(spec, context, machine))
+    return Decision("context", context, t("plan.chosen"), "user")
+
+
+def _numbers(spec: ModelSpec, context: int, machine: Machine) -> dict[str, str]:
+    """The sums that a refusal shows."""
+    return {
+        "needed": _gib(memory.predicted_bytes(spec, context)),
+        "weights": _gib(memory.weight_bytes(spec)),
+        "available": _gib(machine.memory_available),
+    }
+
+
+def _dtype(wishes: Mapping[str, Any]) -> Decision:
+    wished = wishes.get("dtype")
+    if wished is not None and wished not in DTYPES:
+        raise Unsupported("plan.dtype", dtype=wished, known=", ".join(DTYPES))
+    return Decision("dtype", DTYPES[0], t("plan.float32"), "default" if wished is None else "user")
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError("plan.not_positive", name=name, value=value)
+    return value
+
+
+def _gib(count: int) -> str:
+    return f"{count / _GIB:.2f} GiB"
+
+
+def _listed(cpus: Any) -> str:
+    return ", ".join(map(str, cpus))

@@ -1,0 +1,42 @@
+"""python -m kt_core.server --plan FILE [--events-fd N]: the engine's process."""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from kt_core.errors import KTError
+from kt_core.messages import t
+from kt_core.server.events import Events
+
+
+def main() -> int:
+    """Returns the exit code. Events go to `--events-fd` (default: standard output), the log to standard error."""
+    parser = argparse.ArgumentParser(prog="python -m kt_core.server", description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--events-fd", type=int, default=1, metavar="N")
+    arguments = parser.parse_args()
+    try:
+        events = Events(os.dup(arguments.events_fd))
+    except OSError as e:
+        parser.error(f"--events-fd {arguments.events_fd}: {e.strerror}")
+    os.dup2(2, 1)  # whatever a library prints belongs into the log, not between the events
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        from kt_core.server.serve import serve
+
+        return serve(arguments.plan, events)
+    except Exception as e:
+        logging.exception("the server failed")
+        reason = f"{type(e).__name__}: {e}"
+        events.error(KTError("server.start_failed", reason=reason, log=t("server.standard_error")))
+        return 1
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.stderr.flush()
+    # Not sys.exit: a loader thread may still be inside native code, which the interpreter's end would crash.
+    os._exit(code)

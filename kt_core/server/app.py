@@ -1,0 +1,51 @@
+"""The web application: routes, the API key, and errors in one shape."""
+
+import hmac
+from typing import cast
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from kt_core.errors import KTError
+from kt_core.server import errors, health, models, openai
+from kt_core.server.state import State
+
+
+def build_app(state: State) -> FastAPI:
+    """The application over `state`, whose engine may come later: until then the routes answer 503."""
+    app = FastAPI(title="kt", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.kt = state
+    app.include_router(health.router)
+    for dialect in (models, openai):
+        app.include_router(dialect.router, dependencies=[Depends(_check_key)])
+    app.add_exception_handler(KTError, _known)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _unexpected)
+    return app
+
+
+async def _check_key(request: Request) -> None:
+    """Raises Unauthorized. The comparison takes the same time wherever the keys differ."""
+    key = request.app.state.kt.api_key
+    if not key:
+        return
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # Headers are read as latin-1, so this gives back the bytes that were sent.
+    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), key.encode()):
+        raise errors.Unauthorized("server.unauthorized")
+
+
+async def _known(request: Request, error: Exception) -> JSONResponse:
+    return errors.response(cast(KTError, error))
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    refusal = cast(HTTPException, error)
+    what = f"{request.method} {request.url.path}: {refusal.detail}"
+    return errors.http_response(refusal.status_code, what, dict(refusal.headers or {}))
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    """The traceback goes to the log: Starlette raises the error again for the server to write it there."""
+    return errors.response(KTError("server.internal", reason=type(error).__name__))

@@ -1,0 +1,57 @@
+"""Errors as OpenAI's clients expect them: {"error": {message, type, param, code}} with a fitting status."""
+
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+from kt_core.engine.stream import Closed, QueueFull, TimedOut
+from kt_core.errors import KTError, NotFound, UsageError
+
+
+class Loading(KTError):
+    """The model is not loaded yet."""
+
+
+class Unauthorized(UsageError):
+    """The API key is missing or wrong."""
+
+
+class TooLarge(UsageError):
+    """The request's body is longer than the server reads."""
+
+
+# First match counts: class -> (status, type, headers).
+_KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
+    (QueueFull, 429, "rate_limit_error", {"Retry-After": "1"}),
+    (Loading, 503, "server_error", {"Retry-After": "2"}),
+    (Closed, 503, "server_error", {}),
+    (TimedOut, 504, "server_error", {}),
+    (Unauthorized, 401, "authentication_error", {"WWW-Authenticate": "Bearer"}),
+    (TooLarge, 413, "invalid_request_error", {}),
+    (NotFound, 404, "invalid_request_error", {}),
+    (UsageError, 400, "invalid_request_error", {}),
+    (KTError, 500, "server_error", {}),
+)
+# Codes that clients know; any other error's code is the end of its message key.
+_CODES = {"engine.context_overflow": "context_length_exceeded"}
+
+
+def body(error: KTError) -> dict[str, Any]:
+    """The envelope of `error`. Its argument `field`, where it has one, is the param."""
+    kind = next(kind for kind in _KINDS if isinstance(error, kind[0]))
+    return _envelope(str(error), kind[2], error.args_.get("field"), _CODES.get(error.key, error.key.split(".")[-1]))
+
+
+def response(error: KTError) -> JSONResponse:
+    """The HTTP answer to `error`."""
+    kind = next(kind for kind in _KINDS if isinstance(error, kind[0]))
+    return JSONResponse(body(error), kind[1], kind[3])
+
+
+def http_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The answer to what the router refuses: unknown routes and methods."""
+    return JSONResponse(_envelope(message, "invalid_request_error", None, None), status, headers)
+
+
+def _envelope(message: str, kind: str, param: object, code: str | None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -1,0 +1,39 @@
+"""What the process tells its parent: one JSON object a line on a pipe."""
+
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+
+from kt_core.errors import KTError
+
+# A loader may report every tensor; a person sees no more than this many a second.
+_PROGRESS_SECONDS = 0.1
+
+
+class Events:
+    """Writes events to a file descriptor. Safe from any thread; a reader that has gone is no error."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self._stage = ""
+        self._last = 0.0
+
+    def emit(self, event: str, **fields: object) -> None:
+        line = json.dumps({"event": event, "time": time.time(), **fields}, ensure_ascii=False) + "\n"
+        with self._lock, suppress(OSError):
+            os.write(self._fd, line.encode())
+
+    def progress(self, stage: str, done: int, total: int, unit: str) -> None:
+        """The first and the last report of a stage always go out."""
+        now = time.monotonic()
+        if stage == self._stage and done != total and now - self._last < _PROGRESS_SECONDS:
+            return
+        self._stage, self._last = stage, now
+        self.emit("progress", stage=stage, done=done, total=total, unit=unit)
+
+    def error(self, error: KTError) -> None:
+        what, why, next_step = error.lines()
+        self.emit("error", what=what, why=why, next=next_step, exit_code=error.exit_code)

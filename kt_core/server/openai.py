@@ -1,0 +1,104 @@
+"""OpenAI's dialect: POST /v1/chat/completions and /v1/completions, whole and streamed."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from kt_core.engine.stream import Closed, Stream
+from kt_core.errors import KTError, NotFound
+from kt_core.server import errors
+from kt_core.server.openai_fields import Chat, Completion, Fields, parse
+from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, timings, usage
+from kt_core.server.state import State
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
+from kt_core.types import Chunk
+
+router = APIRouter()
+
+# A million tokens of text fit; an endless upload does not.
+MAX_BODY = 64 * 2**20
+
+
+@router.post("/v1/chat/completions")
+async def chat(request: Request) -> Response:
+    return await _answer(request, Chat, ChatShape)
+
+
+@router.post("/v1/completions")
+async def completions(request: Request) -> Response:
+    return await _answer(request, Completion, CompletionShape)
+
+
+async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_of: type[Shape]) -> Response:
+    """Whatever can be refused is refused here, with its status, before the first byte of an answer."""
+    state: State = request.app.state.kt
+    engine = state.ready()
+    fields = parse(kind, await _body(request))
+    if fields.model is not None and fields.model != state.model:
+        raise NotFound("server.model_not_found", field="model", model=fields.model, served=state.model)
+    id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
+    shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text)
+    # In a thread: a long prompt takes a while to tokenize, and other clients wait for this loop.
+    stream = await asyncio.to_thread(engine.submit, fields.request(id, engine.template_arguments()))
+    if fields.stream:
+        return EventStream(stream, _events(stream, shape, fields))
+    async with cancelled_on_disconnect(request.receive, stream):
+        return await _whole(stream, shape)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise errors.TooLarge("server.too_large", limit=MAX_BODY)
+    return bytes(body)
+
+
+def _failure(stream: Stream, chunk: Chunk) -> KTError | None:
+    """The error that a last chunk stands for. Only a shutdown cancels an answer that somebody still reads."""
+    if chunk.finish_reason == "error":
+        return stream.error or KTError("server.internal", reason="-")
+    return Closed("engine.closed") if chunk.finish_reason == "cancelled" else None
+
+
+async def _whole(stream: Stream, shape: Shape) -> Response:
+    parts: dict[int, list[Chunk]] = {}
+    async for chunk in chunks(stream):
+        if chunk is None:
+            continue
+        error = _failure(stream, chunk)
+        if error:
+            return errors.response(error)
+        parts.setdefault(chunk.choice, []).append(chunk)
+    last = [choice[-1] for choice in parts.values()]
+    choices = [shape.whole(choice) for choice in parts.values()]
+    return JSONResponse({**shape.head(), "choices": choices, "usage": usage(last), "timings": timings(last)})
+
+
+async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator[dict[str, Any] | None]:
+    """The stream's events; after an error event nothing follows."""
+    head = shape.head(streamed=True)
+    if fields.usage_wanted:
+        head["usage"] = None
+    last = []
+    async for chunk in chunks(stream):
+        if chunk is None:
+            yield None
+            continue
+        error = _failure(stream, chunk)
+        if error:
+            yield errors.body(error)
+            return
+        for choice in shape.pieces(chunk):
+            yield {**head, "choices": [choice], **({"timings": timings([chunk])} if choice["finish_reason"] else {})}
+        if chunk.finish_reason:
+            last.append(chunk)
+    if fields.usage_wanted:
+        yield {**head, "choices": [], "usage": usage(last)}

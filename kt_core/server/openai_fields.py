@@ -1,0 +1,259 @@
+"""The fields of OpenAI's chat and completion requests: validated, and mapped onto the engine's request.
+
+Known fields are honoured or refused; docs/api.md has the table. Types are strict where JSON is
+("5" is no number, true is no number), except that 5.0 is the integer 5, as in JSON Schema.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError, model_validator
+
+from kt_core.errors import UsageError
+from kt_core.messages import t
+from kt_core.types import Request, Sampling
+
+# Fields that would change the answer, which this version does not do -> values that ask for nothing.
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "dry_multiplier": (0,),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "grammar": ("",),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "input_embeds": (),
+    "json_schema": (),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "mirostat": (0,),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True,),
+    "prediction": (),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("auto", "none"),
+    "top_n_sigma": (-1, 0),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+    "web_search_options": (),
+    "xtc_probability": (0,),
+}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("a number is expected")
+    return value
+
+
+def _texts(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _one_prompt(value: Any) -> Any:
+    """A text or a list of token ids; a list that holds just one of these counts as that one."""
+    if isinstance(value, list) and value and isinstance(value[0], str | list):
+        if len(value) > 1:
+            raise ValueError("several prompts in one request are not supported; send one request each")
+        value = value[0]
+    if isinstance(value, str) or (isinstance(value, list) and all(type(token) is int for token in value)):
+        return value
+    raise ValueError("a string or a list of token ids is expected")
+
+
+def _content(value: Any) -> Any:
+    """Message content as one string: text parts are joined by line breaks, other parts refused."""
+    if not isinstance(value, list):
+        return value
+    texts = []
+    for part in value:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text" or not isinstance(part.get("text"), str):
+            raise ValueError(f"parts of type {kind!r} are not supported; only text is")
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+Seed = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class StreamOptions(BaseModel):
+    include_usage: StrictBool | None = None
+
+
+class _Common(BaseModel):
+    """What both endpoints take. null means absent, as clients send it."""
+
+    model: str | None = None
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[Whole, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[Whole, Field(ge=1)] | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[Whole, Field(ge=-1)] | None = None
+    min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    seed: Seed | None = None
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[Number, Field(gt=0, le=10)] | None = None
+    logit_bias: dict[int, Annotated[Number, Field(ge=-100, le=100)]] | None = None
+    n: Annotated[Whole, Field(ge=1, le=128)] | None = None
+    stop: Annotated[list[Text], BeforeValidator(_texts), Field(max_length=16)] | None = None
+    stop_token_ids: list[Whole] | None = None
+    ignore_eos: StrictBool | None = None
+    timeout: Annotated[Number, Field(gt=0, le=1e6)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, data: Any) -> Any:
+        for name, accepted in REFUSED.items():
+            value = data.get(name) if isinstance(data, dict) else None
+            if value is not None and not any(value == ok for ok in accepted):
+                choices = ", ".join(map(repr, accepted)) or t("server.leave_out")
+                raise UsageError("server.unsupported_field", field=name, accepted=choices)
+        return data
+
+    @model_validator(mode="after")
+    def _agree(self) -> "_Common":
+        old, new = self.max_tokens, self.max_completion_tokens
+        if old is not None and new is not None and old != new:
+            raise UsageError(
+                "server.field",
+                field="max_completion_tokens",
+                reason=f"{new}, but max_tokens is {old}: give one of them",
+            )
+        if self.stream_options and not self.stream:
+            raise UsageError("server.field", field="stream_options", reason="it goes only with stream: true")
+        return self
+
+    @property
+    def usage_wanted(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def common(self) -> dict[str, Any]:
+        """Arguments of `Request` that both endpoints set the same way."""
+        return {
+            "sampling": _sampling(self),
+            "max_tokens": self.max_completion_tokens if self.max_tokens is None else self.max_tokens,
+            "stop": tuple(self.stop or ()),
+            "stop_tokens": tuple(self.stop_token_ids or ()),
+            "ignore_eos": bool(self.ignore_eos),
+            "choices": self.n or 1,
+            "timeout": self.timeout,
+        }
+
+
+def _sampling(fields: _Common) -> Sampling:
+    names = ("temperature", "top_p", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty")
+    given = {name: getattr(fields, name) for name in names if getattr(fields, name) is not None}
+    return Sampling(top_k=max(fields.top_k or 0, 0), logit_bias=fields.logit_bias or {}, **given)
+
+
+class Function(BaseModel, extra="allow"):
+    name: Text
+
+
+class Tool(BaseModel, extra="allow"):
+    type: Literal["function"]
+    function: Function
+
+
+class ToolCall(BaseModel, extra="allow"):
+    function: Function
+
+
+class Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[str | None, BeforeValidator(_content)] = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> "Message":
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("content is missing; only an assistant message with tool_calls may leave it out")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """As chat templates know it: they have no developer role, which is the newer name of system."""
+        fields = {**self.model_dump(exclude_none=True), "content": self.content}
+        return {**fields, "role": "system"} if self.role == "developer" else fields
+
+
+class Chat(_Common):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: list[Tool] | None = None
+    tool_choice: str | None = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _logprobs_agree(self) -> "Chat":
+        if self.top_logprobs and not self.logprobs:
+            raise UsageError("server.field", field="top_logprobs", reason="it goes only with logprobs: true")
+        return self
+
+    def request(self, id: str, template_arguments: frozenset[str]) -> Request:
+        """The engine's request. `template_arguments` are those that the model's chat template reads."""
+        arguments = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            if "reasoning_effort" in template_arguments:
+                arguments.setdefault("reasoning_effort", self.reasoning_effort)
+            elif self.reasoning_effort == "none" and "enable_thinking" in template_arguments:
+                arguments.setdefault("enable_thinking", False)
+        tools = () if self.tool_choice == "none" else tuple(tool.model_dump() for tool in self.tools or ())
+        return Request(
+            id=id,
+            messages=tuple(message.plain() for message in self.messages),
+            tools=tools,
+            template_args=arguments,
+            continue_final=bool(self.continue_final_message),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            **self.common(),
+        )
+
+
+class Completion(_Common):
+    prompt: Annotated[str | list[int], BeforeValidator(_one_prompt)]
+    logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
+
+    def request(self, id: str, template_arguments: frozenset[str]) -> Request:
+        """The engine's request. Without a limit the answer has at most 16 tokens, as OpenAI documents."""
+        prompt = {"text": self.prompt} if isinstance(self.prompt, str) else {"tokens": tuple(self.prompt)}
+        fields = {**self.common(), **prompt}
+        fields["max_tokens"] = fields["max_tokens"] or 16
+        return Request(id=id, logprobs=self.logprobs, **fields)
+
+
+Fields = Chat | Completion
+
+
+def parse(kind: type[Chat] | type[Completion], body: bytes) -> Fields:
+    """Raises UsageError, with the first fault in `field` and `reason`."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as e:
+        fault = e.errors(include_url=False, include_context=False)[0]
+        reason = fault["msg"].removeprefix("Value error, ")
+        # Only real field names: pydantic also lists the branch of a union that it tried.
+        names = [str(part) for part in fault["loc"] if isinstance(part, int) or part.isidentifier()]
+        if not names:
+            raise UsageError("server.body", reason=reason) from e
+        raise UsageError("server.field", field=".".join(names), reason=reason) from e

@@ -1,0 +1,166 @@
+"""The engine's chunks in the shapes of OpenAI's answers: choices, log-probabilities, usage, timings."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from kt_core.types import Chunk, Timings, TokenLogprob, Usage
+
+# JSON has no minus infinity; OpenAI writes this for "very unlikely".
+_LEAST = -9999.0
+
+
+class Shape(Protocol):
+    """One endpoint's way to write an answer; one object per answer."""
+
+    prefix: str
+
+    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str]) -> None: ...
+
+    def head(self, streamed: bool = False) -> dict[str, Any]:
+        """What every object of the answer starts with."""
+        ...
+
+    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """One finished choice."""
+        ...
+
+    def pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
+        """The choice objects that a chunk becomes in a stream."""
+        ...
+
+
+class ChatShape:
+    prefix = "chatcmpl"
+
+    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str]) -> None:
+        self._head = head
+        self._token_text = token_text
+        self._begun: set[int] = set()
+
+    def head(self, streamed: bool = False) -> dict[str, Any]:
+        return {**self._head, "object": "chat.completion.chunk" if streamed else "chat.completion"}
+
+    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": "".join(chunk.text for chunk in chunks)}
+        logprobs = self._logprobs([entry for chunk in chunks for entry in chunk.logprobs])
+        return {
+            "index": chunks[0].choice,
+            "message": message,
+            "logprobs": logprobs,
+            "finish_reason": chunks[-1].finish_reason,
+        }
+
+    def pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
+        deltas: list[dict[str, Any]] = []
+        if chunk.choice not in self._begun:
+            self._begun.add(chunk.choice)
+            deltas.append(self._choice(chunk, {"role": "assistant", "content": ""}))
+        if chunk.text or chunk.logprobs:
+            logprobs = self._logprobs(chunk.logprobs)
+            deltas.append({**self._choice(chunk, {"content": chunk.text}), "logprobs": logprobs})
+        if chunk.finish_reason:
+            deltas.append({**self._choice(chunk, {}), "finish_reason": chunk.finish_reason})
+        return deltas
+
+    @staticmethod
+    def _choice(chunk: Chunk, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"index": chunk.choice, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        if not entries:
+            return None
+        content = [
+            {**self._token(e.token, e.logprob), "top_logprobs": [self._token(*pair) for pair in e.top]} for e in entries
+        ]
+        return {"content": content, "refusal": None}
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        text = self._token_text(token)
+        # A part of a character has no text of its own to take the bytes from.
+        encoded = None if "\ufffd" in text else list(text.encode())
+        return {"token": text, "logprob": max(logprob, _LEAST), "bytes": encoded}
+
+
+class CompletionShape:
+    prefix = "cmpl"
+
+    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str]) -> None:
+        self._head = head
+        self._token_text = token_text
+        self._offsets: dict[int, int] = {}  # choice -> characters of its text so far
+
+    def head(self, streamed: bool = False) -> dict[str, Any]:
+        return {**self._head, "object": "text_completion"}
+
+    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        text = "".join(chunk.text for chunk in chunks)
+        entries = [entry for chunk in chunks for entry in chunk.logprobs]
+        return self._choice(chunks[-1], text, entries)
+
+    def pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
+        return [self._choice(chunk, chunk.text, chunk.logprobs)]
+
+    def _choice(self, chunk: Chunk, text: str, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
+        return {
+            "index": chunk.choice,
+            "text": text,
+            "logprobs": self._logprobs(chunk.choice, entries),
+            "finish_reason": chunk.finish_reason,
+        }
+
+    def _logprobs(self, choice: int, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        if not entries:
+            return None
+        tokens = [self._token_text(entry.token) for entry in entries]
+        offset, offsets = self._offsets.get(choice, 0), []
+        for token in tokens:
+            offsets.append(offset)
+            offset += len(token)
+        self._offsets[choice] = offset
+        return {
+            "tokens": tokens,
+            "token_logprobs": [entry.logprob for entry in entries],
+            "top_logprobs": [self._top(entry) for entry in entries],
+            "text_offset": offsets,
+        }
+
+    def _top(self, entry: TokenLogprob) -> dict[str, float]:
+        """The most likely tokens and the chosen one, which may be one more than was asked for."""
+        pairs = (*entry.top, (entry.token, entry.logprob)) if entry.top else ()
+        return {self._token_text(token): max(logprob, _LEAST) for token, logprob in pairs}
+
+
+def usage(last: Sequence[Chunk]) -> dict[str, Any]:
+    """The prompt counts once, however many choices continue it."""
+    all_usage = [chunk.usage or Usage(0, 0) for chunk in last]
+    prompt = max((u.prompt_tokens for u in all_usage), default=0)
+    completion = sum(u.completion_tokens for u in all_usage)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": max((u.cached_tokens for u in all_usage), default=0)},
+    }
+
+
+def timings(last: Sequence[Chunk]) -> dict[str, float | int]:
+    """llama-server's field names. Times in ms, summed over choices; rates in tokens per second, 0 when unknown.
+
+    The first token of a choice comes out of the prompt's computation, so n tokens are n - 1 decode steps.
+    """
+    times = [chunk.timings or Timings() for chunk in last]
+    all_usage = [chunk.usage or Usage(0, 0) for chunk in last]
+    cached = sum(u.cached_tokens for u in all_usage)
+    computed = sum(u.prompt_tokens for u in all_usage) - cached
+    predicted = sum(u.completion_tokens for u in all_usage)
+    steps = sum(max(u.completion_tokens - 1, 0) for u in all_usage)
+    prefill, decode = sum(time.prefill for time in times), sum(time.decode for time in times)
+    return {
+        "cache_n": cached,
+        "prompt_n": computed,
+        "prompt_ms": prefill * 1e3,
+        "prompt_per_second": computed / prefill if prefill else 0.0,
+        "predicted_n": predicted,
+        "predicted_ms": decode * 1e3,
+        "predicted_per_second": steps / decode if steps and decode else 0.0,
+    }

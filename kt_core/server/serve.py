@@ -1,0 +1,201 @@
+"""The server process from its plan to its exit: listen, load, answer, stop."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from kt_core.errors import BadData, KTError
+from kt_core.messages import t
+from kt_core.paths import state_dir
+from kt_core.server.app import build_app
+from kt_core.server.events import Events
+from kt_core.server.state import State
+from kt_core.types import Plan, Progress, ServerSettings
+
+log = logging.getLogger(__name__)
+
+Load = Callable[[Plan, Progress], tuple[Any, Any]]  # -> runner, tokenizer
+
+# How long a stop waits for the engine's current step and for open connections.
+_STOP_SECONDS = 5
+
+
+def serve(plan_file: Path, events: Events, load: Load | None = None) -> int:
+    """Serve the plan until told to stop; returns the process's exit code. `load` replaces the engine's loader."""
+    try:
+        plan = read_plan(plan_file)
+        listener = listen(plan.server)
+    except KTError as e:
+        events.error(e)
+        return e.exit_code
+    if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
+        events.emit("warning", what=t("server.wide_bind", host=plan.server.host))
+    with listener:
+        return asyncio.run(_Process(plan, plan_file, listener, events, load).run())
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises BadData for anything but a plan of this version."""
+    try:
+        return Plan.read(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise BadData("server.bad_plan", path=path, reason=f"{type(e).__name__}: {e}") from e
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """A listening socket. Raises KTError when the address cannot be had."""
+    listener = None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
+            0
+        ]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except (OSError, OverflowError) as e:
+        if listener:
+            listener.close()
+        reason = getattr(e, "strerror", None) or str(e)
+        raise KTError("server.port_in_use", host=settings.host, port=settings.port, reason=reason) from e
+    return listener
+
+
+def url_of(host: str, port: int) -> str:
+    """The address that a client on this machine uses."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def log_file() -> str:
+    """The file that standard error goes to, or "" when it is none."""
+    try:
+        return str(Path("/proc/self/fd/2").readlink()) if stat.S_ISREG(os.fstat(2).st_mode) else ""
+    except OSError:
+        return ""
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers, which would end the process before the state file is removed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+class _Process:
+    def __init__(self, plan: Plan, plan_file: Path, listener: socket.socket, events: Events, load: Load | None) -> None:
+        self._plan = plan
+        self._plan_file = plan_file
+        self._listener = listener
+        self._events = events
+        self._load = load
+        self._state = State(model=plan.server.served_name or plan.model.name, api_key=plan.server.api_key)
+        self._file = state_dir() / "servers" / f"{os.getpid()}.json"
+
+    async def run(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+        self._loop.add_signal_handler(signal.SIGTERM, self._stop, 0)
+        self._loop.add_signal_handler(signal.SIGINT, self._stop, 130)
+        config = uvicorn.Config(
+            build_app(self._state), log_config=None, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS
+        )
+        server = _Uvicorn(config)
+        serving = asyncio.create_task(server.serve(sockets=[self._listener]))
+        for target in (self._load_engine, self._watch_parent):
+            threading.Thread(target=target, daemon=True).start()
+        try:
+            return await self._exit
+        finally:
+            if self._state.engine:
+                await asyncio.to_thread(self._state.engine.close, _STOP_SECONDS)
+            server.should_exit = True
+            await serving
+            self._file.unlink(missing_ok=True)
+
+    def _stop(self, code: int) -> None:
+        if not self._exit.done():
+            self._exit.set_result(code)
+
+    def _from_thread(self, function: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: the process is on its way out
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _watch_parent(self) -> None:
+        """Stop when the other end of standard input's pipe is closed: whoever started this has gone."""
+        with contextlib.suppress(OSError):
+            mode = os.fstat(0).st_mode
+            if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+                return
+            while os.read(0, 4096):
+                pass
+        self._from_thread(self._stop, 0)
+
+    def _load_engine(self) -> None:
+        try:
+            load = self._load
+            if load is None:
+                # Imported here, because torch takes seconds to import and the port already answers.
+                from kt_core.engine import loader
+
+                load = loader.load
+            runner, tokenizer = load(self._plan, self._progress)
+            from kt_core.engine.engine import Engine
+
+            engine = Engine(runner, tokenizer, self._plan.server.max_queue)
+        except KTError as e:
+            log.error("%s", e)
+            self._from_thread(self._fail, e)
+        except BaseException as e:
+            log.exception("loading failed")
+            reason = f"{type(e).__name__}: {e}".splitlines()[0]
+            hint = log_file() or t("server.standard_error")
+            self._from_thread(self._fail, KTError("server.start_failed", reason=reason, log=hint))
+        else:
+            self._from_thread(self._ready, engine)
+
+    def _progress(self, stage: str, done: int, total: int, unit: str) -> None:
+        self._state.stage, self._state.done, self._state.total = stage, done, total
+        self._events.progress(stage, done, total, unit)
+
+    def _fail(self, error: KTError) -> None:
+        self._events.error(error)
+        self._stop(error.exit_code)
+
+    def _ready(self, engine: Any) -> None:
+        url = url_of(self._plan.server.host, self._listener.getsockname()[1])
+        try:
+            self._write_state(url)
+        except OSError as e:
+            log.exception("state file")
+            self._fail(KTError("server.start_failed", reason=e, log=log_file() or t("server.standard_error")))
+            return
+        self._state.engine = engine
+        self._events.emit("ready", url=url, model=self._state.model)
+
+    def _write_state(self, url: str) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        state = {
+            "pid": os.getpid(),
+            "url": url,
+            "model": self._state.model,
+            "plan": str(self._plan_file.resolve()),
+            "log": log_file(),
+            "started": time.time(),
+        }
+        beside = self._file.with_suffix(".tmp")
+        beside.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+        beside.replace(self._file)

@@ -1,0 +1,27 @@
+"""What the routes share: the server's settings, and the engine once it is loaded."""
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kt_core.server.errors import Loading
+
+if TYPE_CHECKING:  # the engine imports torch, and the server listens before that
+    from kt_core.engine.engine import Engine
+
+
+@dataclass
+class State:
+    model: str  # the name that clients use
+    api_key: str = ""  # "": no key is asked for
+    engine: "Engine | None" = None
+    stage: str = "start"
+    done: int = 0
+    total: int = 0
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def ready(self) -> "Engine":
+        """The engine. Raises Loading until there is one."""
+        if self.engine is None:
+            raise Loading("server.loading", stage=self.stage, done=self.done, total=self.total)
+        return self.engine

@@ -1,0 +1,84 @@
+"""The engine's chunks in asyncio: awaited, ended when the client leaves, and sent as server-sent events."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from kt_core.engine.stream import Stream
+from kt_core.types import Chunk
+
+# Silence after which a comment is sent, so that no proxy or client takes a long prefill for a dead connection.
+PING_SECONDS = 10.0
+
+
+async def chunks(stream: Stream) -> AsyncIterator[Chunk | None]:
+    """The chunks as they come, and None after every PING_SECONDS without one."""
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed at shutdown; nobody listens any more
+            loop.call_soon_threadsafe(news.set)
+
+    stream.listen(wake)
+    while True:
+        try:
+            await asyncio.wait_for(news.wait(), PING_SECONDS)
+        except asyncio.TimeoutError:
+            yield None
+            continue
+        news.clear()
+        ready, ended = stream.take()
+        for chunk in ready:
+            yield chunk
+        if ended:
+            return
+
+
+@contextlib.asynccontextmanager
+async def cancelled_on_disconnect(receive: Receive, stream: Stream) -> AsyncIterator[None]:
+    """Within this block the request is cancelled as soon as its client is gone, and at the block's end in any case."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        stream.cancel()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        stream.cancel()
+
+
+class EventStream(Response):
+    """Sends `events` (objects; None for a comment ping) and then [DONE], which an error leaves out."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, stream: Stream, events: AsyncIterator[dict[str, Any] | None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._stream = stream
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write(text: str, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+        async with cancelled_on_disconnect(receive, self._stream):
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            failed = False
+            async for event in self._events:
+                failed = event is not None and "error" in event
+                await write(": ping\n\n" if event is None else f"data: {compact(event)}\n\n")
+            await write("" if failed else "data: [DONE]\n\n", more=False)
+
+
+def compact(event: dict[str, Any]) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,202 @@
+"""Dataclasses that several rooms share. Standard library only."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+PLAN_VERSION = 1
+
+# stage, done, total (0: unknown), unit ("bytes", "layers", ...)
+Progress = Callable[[str, int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice of the plan, with the reason a person can check and where the value came from."""
+
+    name: str
+    value: Any
+    reason: str
+    source: str  # "user", "config", "machine", "model", "default"
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model on disk. `files` are absolute paths of GGUF parts or safetensors shards, in order."""
+
+    name: str
+    path: str  # the folder, or the (first) GGUF file
+    format: str  # "gguf" or "safetensors"
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What the headers say about a model; no tensor data is read for it."""
+
+    family: str  # transformers' model_type, e.g. "glm4_moe"
+    layers: int
+    hidden: int
+    vocab: int
+    context: int  # longest trained context, in tokens
+    experts: int  # routed experts per MoE layer; 0 for a dense model
+    experts_per_token: int
+    parameters: int
+    bytes_by_part: dict[str, int]  # "experts", "other": stored bytes
+    kv_bytes_per_token: int  # all layers, float32 cache of this version's engine
+    formats: dict[str, int]  # stored format -> bytes
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    memory: int  # bytes
+    free: int  # bytes
+    driver: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the probe found. `limits` names every limit on the CPU count: name -> CPUs."""
+
+    cpu_model: str
+    architecture: str  # "x86_64", "aarch64", ...
+    features: tuple[str, ...]  # CPU flags that matter to a kernel tier, lower case
+    logical_cpus: int
+    physical_cores: int
+    allowed_cpus: tuple[int, ...]  # ids this process may run on
+    numa_nodes: dict[int, tuple[int, ...]]  # node -> its CPU ids (may be empty)
+    limits: dict[str, float]
+    memory_total: int  # bytes, the smaller of RAM and the cgroup's limit
+    memory_available: int  # bytes, reclaimable cache counted as available
+    gpus: tuple[Gpu, ...] = ()
+    notes: tuple[str, ...] = ()  # what could not be read, and why
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    host: str = "127.0.0.1"
+    port: int = 30000
+    served_name: str = ""
+    api_key: str = ""
+    max_queue: int = 64  # waiting requests before 429
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that the engine needs to start, and all that was decided with the reasons."""
+
+    model: ModelFiles
+    spec: ModelSpec
+    decisions: tuple[Decision, ...]
+    device_bytes: dict[str, int]  # "cpu", "cuda:0": predicted bytes
+    server: ServerSettings
+    version: int = PLAN_VERSION
+
+    def value(self, name: str) -> Any:
+        """The value of the decision `name`. Raises KeyError when the plan has no such decision."""
+        for decision in self.decisions:
+            if decision.name == name:
+                return decision.value
+        raise KeyError(name)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Plan":
+        """Raises OSError, ValueError, KeyError or TypeError for a file that is not a plan of this version."""
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["version"] != PLAN_VERSION:
+            raise ValueError(f"plan version {data['version']}, expected {PLAN_VERSION}")
+        files = dict(data["model"], files=tuple(data["model"]["files"]))
+        return cls(
+            model=ModelFiles(**files),
+            spec=ModelSpec(**data["spec"]),
+            decisions=tuple(Decision(**d) for d in data["decisions"]),
+            device_bytes=data["device_bytes"],
+            server=ServerSettings(**data["server"]),
+        )
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One generation request as the engine's front door sees it; every server dialect maps onto it.
+
+    Exactly one of `messages`, `text`, `tokens` is set. `messages` are chat messages in the OpenAI
+    shape (role, content as a string, tool_calls, ...), rendered with the model's chat template and
+    `template_args`; the last one is continued instead of answered when `continue_final` is set.
+    """
+
+    id: str
+    messages: tuple[dict[str, Any], ...] | None = None
+    text: str | None = None
+    tokens: tuple[int, ...] | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    tool_choice: str | dict[str, Any] = "auto"
+    template_args: dict[str, Any] = field(default_factory=dict)
+    continue_final: bool = False
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None  # None: up to the context
+    stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    choices: int = 1
+    logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
+    response_format: dict[str, Any] | None = None
+    timeout: float | None = None  # seconds from submission
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log-probabilities from the raw logits, independent of temperature."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Wall-clock seconds of one request's phases."""
+
+    queued: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of one choice's answer. The last chunk of a choice has finish_reason, usage and timings."""
+
+    text: str
+    choice: int = 0
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: str | None = None  # "stop", "length", "cancelled", "error"
+    usage: Usage | None = None
+    timings: Timings | None = None

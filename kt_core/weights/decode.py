@@ -1,0 +1,153 @@
+"""Reference decoding of stored formats to float32, in plain numpy and independent of the native kernels.
+
+Every function takes uint8 [..., blocks, block bytes] and returns float32 [..., blocks, block elements]. The layouts
+are those of ggml's `ggml-common.h` and `ggml-quants.c`: little-endian, float16 scales; products and sums in float32.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from kt_core.errors import Unsupported
+from kt_core.formats import FORMATS
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+def decode(format: str, data: Bytes) -> Floats:
+    """float32 [..., elements] of uint8 [..., bytes]. Raises Unsupported for a format without a decoder here."""
+    if format not in DECODERS:
+        raise Unsupported("weights.format", format=format, known=", ".join(DECODERS))
+    size = FORMATS[format].block_bytes
+    blocks = np.ascontiguousarray(data).reshape(*data.shape[:-1], -1, size)
+    return DECODERS[format](blocks).reshape(*data.shape[:-1], -1)
+
+
+def _plain(dtype: str) -> Callable[[Bytes], Floats]:
+    return lambda blocks: blocks.view(dtype).astype(np.float32)
+
+
+def _bf16(blocks: Bytes) -> Floats:
+    return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def _f8_e4m3(blocks: Bytes) -> Floats:
+    """1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity, 0x7f and 0xff are NaN."""
+    return _F8_E4M3[blocks]
+
+
+def _f8_e4m3_table() -> Floats:
+    code = np.arange(256)
+    exponent, mantissa = (code >> 3) & 15, code & 7
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    value[(code & 127) == 127] = np.nan
+    return np.where(code & 128, -value, value).astype(np.float32)
+
+
+_F8_E4M3 = _f8_e4m3_table()
+
+
+def _half(blocks: Bytes, at: int) -> Floats:
+    """The float16 at byte `at` of each block, [..., blocks, 1]."""
+    return np.ascontiguousarray(blocks[..., at : at + 2]).view("<f2").astype(np.float32)
+
+
+def _nibbles(packed: Bytes) -> Bytes:
+    """Low nibbles of all bytes, then the high ones."""
+    return np.concatenate([packed & 15, packed >> 4], axis=-1)
+
+
+def _fifth_bits(packed: Bytes) -> Bytes:
+    """32 bits, lowest first, of 4 little-endian bytes, each moved to the place of a nibble's fifth bit."""
+    bits: Bytes = np.unpackbits(packed, axis=-1, bitorder="little") * np.uint8(16)
+    return bits
+
+
+def _q8_0(b: Bytes) -> Floats:
+    return _half(b, 0) * np.ascontiguousarray(b[..., 2:]).view(np.int8).astype(np.float32)
+
+
+def _q4_0(b: Bytes) -> Floats:
+    return _half(b, 0) * (_nibbles(b[..., 2:]).astype(np.float32) - 8)
+
+
+def _q4_1(b: Bytes) -> Floats:
+    return _half(b, 0) * _nibbles(b[..., 4:]).astype(np.float32) + _half(b, 2)
+
+
+def _q5_0(b: Bytes) -> Floats:
+    return _half(b, 0) * ((_nibbles(b[..., 6:]) | _fifth_bits(b[..., 2:6])).astype(np.float32) - 16)
+
+
+def _q5_1(b: Bytes) -> Floats:
+    return _half(b, 0) * (_nibbles(b[..., 8:]) | _fifth_bits(b[..., 4:8])).astype(np.float32) + _half(b, 2)
+
+
+def _six_bit_scales(packed: Bytes) -> tuple[Floats, Floats]:
+    """The 8 scales and 8 minimums of a Q4_K or Q5_K block from its 12 bytes.
+
+    Bytes 0-3 and 4-7 hold the low 6 bits of scales and minimums 0-3; their top 2 bits are the top bits of scales and
+    minimums 4-7, whose low nibbles lie in bytes 8-11 (scale low, minimum high).
+    """
+    first, second, third = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
+    scales = np.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=-1)
+    minimums = np.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=-1)
+    return scales.astype(np.float32), minimums.astype(np.float32)
+
+
+def _groups_of_nibbles(packed: Bytes) -> Bytes:
+    """128 bytes -> [8, 32]: each run of 32 bytes gives a group of low and a group of high nibbles."""
+    runs = packed.reshape(*packed.shape[:-1], 4, 1, 32)
+    return np.concatenate([runs & 15, runs >> 4], axis=-2).reshape(*packed.shape[:-1], 8, 32)
+
+
+def _scaled_groups(b: Bytes, values: Bytes) -> Floats:
+    scales, minimums = _six_bit_scales(b[..., 4:16])
+    scale, minimum = (_half(b, 0) * scales)[..., None], (_half(b, 2) * minimums)[..., None]
+    return (scale * values.astype(np.float32) - minimum).reshape(*b.shape[:-1], 256)
+
+
+def _q4_k(b: Bytes) -> Floats:
+    return _scaled_groups(b, _groups_of_nibbles(b[..., 16:144]))
+
+
+def _q5_k(b: Bytes) -> Floats:
+    """Byte i of the 32 high-bit bytes holds, in bit g, the fifth bit of element i of group g."""
+    high = (b[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+    return _scaled_groups(b, _groups_of_nibbles(b[..., 48:176]) | high * np.uint8(16))
+
+
+def _q6_k(b: Bytes) -> Floats:
+    """Two halves of 128: four runs of 32 from 64 low-nibble bytes and 32 bytes of two high bits; 16 int8 scales."""
+    low = b[..., 0:128].reshape(*b.shape[:-1], 2, 64)
+    low = np.concatenate([low & 15, low >> 4], axis=-1).reshape(*b.shape[:-1], 2, 4, 32)
+    shifts = np.array([0, 2, 4, 6], dtype=np.uint8)[:, None]
+    high = (b[..., 128:192].reshape(*b.shape[:-1], 2, 1, 32) >> shifts) & 3
+    values = ((low | (high << 4)).astype(np.float32) - 32).reshape(*b.shape[:-1], 16, 16)
+    scales = np.ascontiguousarray(b[..., 192:208]).view(np.int8).astype(np.float32)
+    return ((_half(b, 208) * scales)[..., None] * values).reshape(*b.shape[:-1], 256)
+
+
+DECODERS: dict[str, Callable[[Bytes], Floats]] = {
+    "F32": _plain("<f4"),
+    "F16": _plain("<f2"),
+    "BF16": _bf16,
+    "F64": _plain("<f8"),
+    "BOOL": _plain("<u1"),
+    "U8": _plain("<u1"),
+    "I8": _plain("<i1"),
+    "I16": _plain("<i2"),
+    "I32": _plain("<i4"),
+    "I64": _plain("<i8"),
+    "F8_E4M3": _f8_e4m3,
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+}

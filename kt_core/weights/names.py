@@ -1,0 +1,153 @@
+"""Which bytes of a checkpoint are which of the model's parameters, under transformers' names.
+
+transformers holds the experts of a layer fused; checkpoints hold them one by one, fused, or (GGUF) stacked by part.
+All come out as one `Rows` for each expert and part.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kt_core.errors import Unsupported
+from kt_core.formats import TensorInfo
+from kt_core.formats.gguf import GGUFHeader
+from kt_core.formats.problems import Problems
+from kt_core.models import families
+
+PARTS = ("gate", "up", "down")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`count` rows from `first` on of a tensor seen as [rows, last dimension], in the given shape.
+
+    `heads` > 0: within each head, rows alternate between the two halves that rotary embedding pairs.
+    """
+
+    tensor: TensorInfo
+    first: int
+    count: int
+    shape: tuple[int, ...]
+    heads: int = 0
+
+    @property
+    def cols(self) -> int:
+        return self.tensor.shape[-1] if self.tensor.shape else 1
+
+
+@dataclass
+class NameMap:
+    """`parameters` without experts; `experts`: prefix -> [{part -> rows}]; `skipped`: known and not needed."""
+
+    parameters: dict[str, Rows] = field(default_factory=dict)
+    experts: dict[str, list[dict[str, Rows]]] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+
+
+def _whole(tensor: TensorInfo, heads: int = 0) -> Rows:
+    count = 1
+    for dimension in tensor.shape[:-1]:
+        count *= dimension
+    return Rows(tensor, 0, count, tensor.shape, heads)
+
+
+def _slices(tensor: TensorInfo, per_expert: int, first: int, count: int) -> list[Rows]:
+    """Of a 3-D tensor with `per_expert` rows an expert: rows first .. first + count of each."""
+    cols = tensor.shape[2]
+    return [Rows(tensor, e * per_expert + first, count, (count, cols)) for e in range(tensor.shape[0])]
+
+
+def from_gguf(header: GGUFHeader, config: dict[str, Any]) -> NameMap:
+    """The map of a GGUF model. Raises what families.gguf_names raises."""
+    found = NameMap(skipped=families.gguf_skipped(header, config))
+    heads = families.gguf_heads(header, config)
+    single: dict[str, dict[tuple[int, str], Rows]] = {}
+    for hf, gguf in families.gguf_names(header).items():
+        tensor = header.tensors[gguf]
+        if match := _PER_EXPERT.fullmatch(hf):
+            single.setdefault(match["prefix"], {})[int(match["expert"]), match["part"]] = _whole(tensor)
+        elif match := _STACKED.fullmatch(hf):
+            layer = found.experts.setdefault(match["prefix"], [{} for _ in range(tensor.shape[0])])
+            for expert, rows in zip(layer, _slices(tensor, tensor.shape[1], 0, tensor.shape[1]), strict=True):
+                expert[match["part"]] = rows
+        elif gguf.endswith("_norm.weight") and len(tensor.shape) == 1:
+            found.parameters[hf] = _whole(tensor)
+        else:
+            found.parameters[hf] = _whole(tensor, heads.get(gguf, 0))
+    found.experts |= {prefix: _in_order(experts) for prefix, experts in single.items()}
+    return found
+
+
+_PER_EXPERT = re.compile(r"(?P<prefix>.*\.experts)\.(?P<expert>\d{1,6})\.(?P<part>gate|up|down)_proj\.weight")
+_STACKED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate|up|down)_proj")
+_FUSED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate_up|down)_proj")
+_LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
+# Layouts with input and output exchanged or gate and up interleaved; a shape alone cannot tell them apart.
+_OTHER_LAYOUT = ("gpt_oss", "llama4", "llama4_text", "aria_text", "openai_privacy_filter", "qwen3_vl_moe")
+_MIXTRAL_NAMES = ("mixtral", "minimax", "minimax_m2")
+_MIXTRAL_PARTS = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+
+
+def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) -> NameMap:
+    """The map of a transformers checkpoint, in its published or in its fused form."""
+    found = NameMap()
+    single: dict[str, dict[tuple[int, str], Rows]] = {}
+    for name, tensor in tensors.items():
+        if _needless(name, config):
+            found.skipped.add(name)
+            continue
+        hf = _renamed(name) if config.get("model_type") in _MIXTRAL_NAMES else name
+        if match := _PER_EXPERT.fullmatch(hf):
+            single.setdefault(match["prefix"], {})[int(match["expert"]), match["part"]] = _whole(tensor)
+        elif (match := _FUSED.fullmatch(hf)) and len(tensor.shape) == 3:
+            _add_fused(found, match["prefix"], match["part"], tensor, config)
+        else:
+            found.parameters[hf] = _whole(tensor)
+    found.experts |= {prefix: _in_order(experts) for prefix, experts in single.items()}
+    return found
+
+
+def _renamed(name: str) -> str:
+    """transformers' own renaming of Mixtral-style names (`conversion_mapping.py`)."""
+    name = name.replace(".block_sparse_moe.", ".mlp.")
+    return re.sub(r"(\.experts\.\d+\.)(w[123])\.", lambda m: m[1] + _MIXTRAL_PARTS[m[2]] + ".", name)
+
+
+def _needless(name: str, config: dict[str, Any]) -> bool:
+    """Tables that transformers computes itself, and the layers that predict further tokens."""
+    if name.endswith("rotary_emb.inv_freq"):
+        return True
+    match, layers = _LAYER.match(name), config.get("num_hidden_layers")
+    extra = config.get("num_nextn_predict_layers")
+    known = isinstance(layers, int) and isinstance(extra, int)
+    return bool(known and match and layers <= int(match[1]) < layers + extra)
+
+
+def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
+    experts, rows, cols = tensor.shape
+    hidden = config.get("hidden_size")
+    if config.get("model_type") in _OTHER_LAYOUT or (cols if part == "gate_up" else rows) != hidden:
+        raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
+    layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
+    parts = {"gate": 0, "up": rows // 2} if part == "gate_up" else {"down": 0}
+    for name, first in parts.items():
+        for expert, piece in zip(layer, _slices(tensor, rows, first, rows // len(parts)), strict=False):
+            expert[name] = piece
+
+
+def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:
+    """Experts by number, each with the parts that were found; a number far beyond the others leaves one gap only."""
+    numbers = sorted({index for index, _ in experts})
+    if numbers[-1] >= len(numbers):
+        numbers = list(range(len(numbers) + 1))
+    return [{part: experts[index, part] for part in PARTS if (index, part) in experts} for index in numbers]
+
+
+def check_experts(found: NameMap, problems: Problems) -> None:
+    """Every expert of every layer has its three matrices."""
+    for prefix, experts in found.experts.items():
+        for index, parts in enumerate(experts):
+            for part in PARTS:
+                if part not in parts:
+                    problems.add("weights.expert_missing", expert=index, part=part, prefix=prefix)

@@ -1,0 +1,197 @@
+"""Opening a checkpoint: one memory map a file, weights by transformers' parameter names."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kt_core.errors import BadData, NotFound, Unsupported
+from kt_core.formats import TensorInfo, gguf, safetensors
+from kt_core.formats.problems import Problems, shown
+from kt_core.models import families
+from kt_core.types import ModelFiles
+from kt_core.weights import names as name_maps
+from kt_core.weights.decode import DECODERS, decode
+from kt_core.weights.matrix import Matrix
+from kt_core.weights.names import NameMap, Rows
+
+DECODED_AT_ONCE = 1 << 24  # elements; bounds the float32 copy while a large table is decoded
+
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+class Weights:
+    """A checkpoint under the names of transformers' state dict; nothing is read before it is asked for.
+
+    Routed experts have two faces: `expert(prefix, index, part)` for kernels, and the fused parameters
+    `prefix.gate_up_proj` [E, 2I, H] and `prefix.down_proj` [E, H, I] for transformers' own modules.
+    """
+
+    def __init__(self, tensors: dict[str, TensorInfo], names: NameMap, config: dict[str, Any]) -> None:
+        self._tensors = tensors
+        self._rows = names.parameters
+        self._experts = names.experts
+        self._skipped = names.skipped
+        self._config = config
+        self._maps: dict[str, npt.NDArray[np.uint8]] = {}
+        self._used: set[str] = set()
+
+    def config(self) -> dict[str, Any]:
+        """The model's config.json as a dict of its own."""
+        copy: dict[str, Any] = json.loads(json.dumps(self._config))
+        return copy
+
+    def names(self) -> set[str]:
+        """Every parameter that `tensor` knows, a tied output matrix and fused experts included."""
+        fused = {f"{prefix}.{part}" for prefix in self._experts for part in ("gate_up_proj", "down_proj")}
+        return self._rows.keys() | fused | ({_HEAD} if self._tied else set())
+
+    def __contains__(self, name: str) -> bool:
+        prefix, _, part = name.rpartition(".")
+        fused = part in ("gate_up_proj", "down_proj") and prefix in self._experts
+        return name in self._rows or fused or (name == _HEAD and self._tied)
+
+    def matrix(self, name: str) -> Matrix:
+        """A 2-D weight in its stored form. Raises NotFound, with near names, for an unknown one."""
+        return self._matrix(self._find(name))
+
+    def experts(self, prefix: str) -> int:
+        """Routed experts under `prefix` ("model.layers.3.mlp.experts"); 0 when there are none."""
+        return len(self._experts.get(prefix, ()))
+
+    def expert(self, prefix: str, index: int, part: str) -> Matrix:
+        """One expert's "gate" or "up" [I, H] or "down" [H, I]. Raises NotFound."""
+        experts = self._experts.get(prefix, [])
+        if not 0 <= index < len(experts) or part not in experts[index]:
+            raise NotFound("weights.no_expert", prefix=shown(prefix), index=index, part=shown(part), count=len(experts))
+        return self._matrix(experts[index][part])
+
+    def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """The decoded parameter in its own shape, rounded to `dtype`. Raises NotFound."""
+        prefix, _, part = name.rpartition(".")
+        if name not in self._rows and prefix in self._experts and part in ("gate_up_proj", "down_proj"):
+            return self._fused(prefix, ("down",) if part == "down_proj" else ("gate", "up"), dtype)
+        rows = self._find(name)
+        return self._decoded(self._matrix(rows), dtype).reshape(rows.shape)
+
+    def unused(self) -> list[str]:
+        """Checkpoint tensors, by their names there, that nobody asked for and no family declares needless."""
+        return sorted(self._tensors.keys() - self._used - self._skipped)
+
+    @cached_property
+    def _tied(self) -> bool:
+        return _HEAD not in self._rows and _EMBEDDING in self._rows and _ties_embeddings(self._config)
+
+    def _find(self, name: str) -> Rows:
+        if name == _HEAD and self._tied:
+            name = _EMBEDDING
+        if name not in self._rows:
+            near = sorted(known for known in self._rows if known.rsplit(".", 2)[-2:] == name.rsplit(".", 2)[-2:])[:3]
+            raise NotFound("weights.no_tensor", name=shown(name), near=", ".join(near) or "-")
+        return self._rows[name]
+
+    def _matrix(self, rows: Rows) -> Matrix:
+        tensor = rows.tensor
+        self._used.add(tensor.name)
+        if tensor.file not in self._maps:
+            self._maps[tensor.file] = np.memmap(tensor.file, np.uint8, "r")
+        data = self._maps[tensor.file][tensor.offset : tensor.offset + tensor.nbytes]
+        total = max(1, int(np.prod(tensor.shape[:-1], dtype=np.int64)))
+        data = data.reshape(total, -1)[rows.first : rows.first + rows.count]
+        if rows.heads:
+            data = _halves(data, rows)
+        return Matrix(tensor.format, rows.count, rows.cols, np.asarray(data))
+
+    def _decoded(self, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
+        out = torch.empty(matrix.rows, matrix.cols, dtype=dtype)
+        if not out.numel():
+            return out
+        step = max(1, DECODED_AT_ONCE // max(1, matrix.cols))
+        for first in range(0, matrix.rows, step):
+            part = decode(matrix.format, matrix.data[first : first + step])
+            out[first : first + step] = torch.from_numpy(part)
+        return out
+
+    def _fused(self, prefix: str, parts: tuple[str, ...], dtype: torch.dtype) -> torch.Tensor:
+        experts = range(self.experts(prefix))
+        return torch.stack(
+            [torch.cat([self._decoded(self.expert(prefix, e, part), dtype) for part in parts]) for e in experts]
+        )
+
+
+def _halves(data: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
+    """Rows of each head from alternating order to one half after the other; a copy of whole rows.
+
+    A 1-D bias is one row of `cols` elements: there the elements move, so only byte-sized formats can be reordered.
+    """
+    if len(rows.shape) == 1:
+        size = data.shape[-1] // rows.cols
+        elements = data.reshape(rows.heads, rows.cols // rows.heads // 2, 2, size)
+        return np.ascontiguousarray(elements.swapaxes(1, 2)).reshape(data.shape)
+    grouped = data.reshape(rows.heads, rows.count // rows.heads // 2, 2, data.shape[-1])
+    return np.ascontiguousarray(grouped.swapaxes(1, 2)).reshape(data.shape)
+
+
+def _ties_embeddings(config: dict[str, Any]) -> bool:
+    """config.json leaves out what equals the class's default, so transformers is asked when it says nothing."""
+    if "tie_word_embeddings" in config:
+        return bool(config["tie_word_embeddings"])
+    from transformers import CONFIG_MAPPING
+
+    model_type = str(config.get("model_type"))
+    return model_type in CONFIG_MAPPING and bool(CONFIG_MAPPING[model_type]().tie_word_embeddings)
+
+
+def open_weights(files: ModelFiles) -> Weights:
+    """Opens a GGUF model or a transformers folder.
+
+    Raises what the format readers and families raise, and Unsupported, listing every tensor type at once, when a
+    tensor is stored in a form that cannot be decoded.
+    """
+    if files.format == "gguf":
+        header = gguf.read_model(files.path)
+        config, tensors = families.gguf_config(header), header.tensors
+        names = name_maps.from_gguf(header, config)
+    else:
+        config, tensors = read_config(Path(files.path)), safetensors.read_folder(files.path)
+        if config.get("quantization_config"):
+            method = config["quantization_config"]
+            method = method.get("quant_method") if isinstance(method, dict) else method
+            raise Unsupported("weights.quantized", path=shown(files.path), method=shown(str(method)))
+        names = name_maps.from_safetensors(tensors, config)
+    problems = Problems()
+    name_maps.check_experts(names, problems)
+    _check_formats([tensor for name, tensor in tensors.items() if name not in names.skipped], problems)
+    problems.raise_for(files.path, files.format)
+    return Weights(tensors, names, config)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's config.json. Raises NotFound or BadData."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise NotFound("formats.no_file", path=shown(str(path))) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadData("weights.config", path=shown(str(path)), reason=shown(str(error))) from None
+    if not isinstance(config, dict):
+        raise BadData("weights.config", path=shown(str(path)), reason=type(config).__name__)
+    return config
+
+
+def _check_formats(tensors: list[TensorInfo], problems: Problems) -> None:
+    """One problem for each format that cannot be decoded, with the tensors that have it."""
+    unknown: dict[str, list[str]] = {}
+    for tensor in tensors:
+        if tensor.format not in DECODERS:
+            unknown.setdefault(tensor.format, []).append(tensor.name)
+    for format, names in unknown.items():
+        listed = ", ".join(shown(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        problems.unsupported("weights.undecodable", format=format, count=len(names), tensors=listed)
+    if unknown:
+        problems.unsupported("formats.known_types", known=", ".join(DECODERS))

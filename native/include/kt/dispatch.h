@@ -1,0 +1,53 @@
+// Tiers, the choice among them, and the resolved table of kernels.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kt/cpu.h"
+#include "kt/table.h"
+
+namespace kt {
+
+struct Tier {
+    const char* name;
+    Features needs;
+    const KernelTable* table;  // null: the compiler could not build it
+};
+
+// Lowest first.
+std::span<const Tier> tiers();
+
+bool runnable(const Tier& tier, Features features);
+// What keeps a tier from running: feature names, or "compiler support". Empty when it can run.
+std::vector<std::string> missing(const Tier& tier, Features features);
+
+enum class Verdict { kOk, kUnknown, kNotRunnable };
+
+struct Choice {
+    Verdict verdict;
+    const Tier* tier;    // null for an unknown name
+    std::string forced;  // the name asked for; empty: none
+    std::string reason;  // a sentence; for a refusal it lists what can be used
+};
+
+// A pure function of its arguments. `forced` empty: the highest runnable tier.
+Choice choose(Features features, std::string_view forced);
+
+// A table without null entries: each taken from the highest runnable tier not above the chosen one.
+struct Kernels : KernelTable {
+    const char* provider[kFormatSlots];  // the tier that each format's matmul came from
+
+    // Index of a format. Throws std::invalid_argument that lists the known names.
+    size_t format(std::string_view name) const;
+};
+
+// The choice of this process, made at the first call: KT_KERNEL_CPU_VARIANT, or the best tier.
+const Choice& chosen();
+
+// Kernels of the chosen tier, or of the named one. Throws std::runtime_error with the choice's sentence.
+const Kernels& kernels(std::string_view tier = {});
+
+}  // namespace kt

@@ -1,0 +1,54 @@
+// The routed experts of one layer: y[t] = sum over t's experts e of w * down_e(act(gate_e x) * up_e x).
+#pragma once
+
+#include "kt/matrix.h"
+
+namespace kt {
+
+// One forward call. Experts in ids that are negative, too big or not loaded contribute nothing.
+struct ExpertsCall {
+    const void* x;         // [tokens, hidden]
+    const int64_t* ids;    // [tokens, slots]
+    const float* weights;  // [tokens, slots]
+    void* y;               // [tokens, hidden], x's dtype
+    Dtype dtype;
+    size_t tokens;
+    size_t slots;
+};
+
+class Experts {
+  public:
+    Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden, size_t intermediate,
+            Activation activation);
+
+    size_t count() const { return experts_.size(); }
+    size_t hidden() const { return hidden_; }
+    size_t intermediate() const { return intermediate_; }
+    size_t bytes() const;
+    const Kernels& kernels() const { return kernels_; }
+
+    // gate and up [intermediate, hidden], down [hidden, intermediate]; formats may differ. Packs them;
+    // loading an index again replaces it. Throws std::invalid_argument for a wrong shape or index.
+    void load(size_t index, const StoredMatrix& gate, const StoredMatrix& up, const StoredMatrix& down);
+
+    // A token's result does not depend on the other tokens of the call or on the number of threads.
+    void forward(const ExpertsCall& call) const;
+
+  private:
+    struct Expert {
+        PanelMatrix gate, up, down;
+        Buffer memory;  // all three; empty: not loaded
+    };
+    struct Chunk;
+
+    void check(const char* name, const StoredMatrix& stored, size_t rows, size_t cols) const;
+
+    Pool& pool_;
+    const Kernels& kernels_;
+    size_t hidden_;
+    size_t intermediate_;
+    Activation activation_;
+    std::vector<Expert> experts_;
+};
+
+}  // namespace kt

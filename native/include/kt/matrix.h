@@ -1,0 +1,64 @@
+// Packed weights, prepared rows, and the sizes of both.
+#pragma once
+
+#include "kt/dispatch.h"
+#include "kt/pool.h"
+
+namespace kt {
+
+constexpr size_t divide_up(size_t a, size_t b) {
+    return (a + b - 1) / b;
+}
+
+// A weight as stored: `rows` rows of `cols` elements, `stride` bytes apart.
+struct StoredMatrix {
+    size_t format;  // index in Kernels::formats
+    size_t rows;
+    size_t cols;
+    const uint8_t* data;
+    size_t stride;
+};
+
+// Describes and checks a stored matrix. Throws std::invalid_argument.
+StoredMatrix stored_matrix(const Kernels& kernels, std::string_view format, size_t rows, size_t cols,
+                           const uint8_t* data, size_t stride);
+
+// A weight in panels of 16 rows. Does not own its memory.
+struct PanelMatrix {
+    size_t format = 0;
+    size_t rows = 0;
+    size_t cols = 0;
+    size_t panel_bytes = 0;
+    const uint8_t* panels = nullptr;
+
+    size_t panel_count() const { return divide_up(rows, kPanelRows); }
+    size_t bytes() const { return panel_count() * panel_bytes; }
+};
+
+PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored);
+
+// Fills panels (panel_shape(stored).bytes() bytes, 64-byte aligned) on all threads.
+void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels);
+
+// Bytes of one row of k activations prepared by `policy`, a multiple of 64.
+size_t prepared_bytes(Policy policy, size_t k);
+
+enum class Dtype { kF32, kBf16 };
+
+// Row `index` of x [.., k] as float32: in place, or widened into scratch (k floats).
+const float* row_f32(const void* x, Dtype dtype, size_t index, size_t k, float* scratch);
+
+// values[n] to y[offset ...] in y's dtype, bf16 rounded to nearest even.
+void write_row(const float* values, size_t n, Dtype dtype, void* y, size_t offset);
+
+// Rows that pass through a kernel together: bounds the tile of results that each thread keeps.
+constexpr size_t kRowsPerTask = 64;
+// Rows that are prepared at once: bounds the scratch memory.
+constexpr size_t kRowsPerChunk = 512;
+constexpr size_t kPanelsPerTask = 16;
+
+// Panels per task: even, so that a task's 32 k of the next product are one int8 group; about 256 KiB, and
+// at least four tasks a thread where there are enough panels.
+size_t panels_per_task(size_t total_panels, size_t panel_bytes, int threads);
+
+}  // namespace kt

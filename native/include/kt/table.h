@@ -1,0 +1,84 @@
+// What a tier offers: plain functions over raw pointers, gathered in one constant table.
+//
+// This header and <immintrin.h> are all that a tier's file may include. It must stay free of inline
+// functions and inline variables: those become weak symbols, and the linker may then keep the copy
+// that was compiled for a newer CPU and run it on an older one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kt {
+
+// Weights are kept in panels of 16 consecutive output rows, K-major: one 512-bit vector of 32-bit
+// lanes holds one value of every row, so no kernel ever adds across lanes.
+constexpr size_t kPanelRows = 16;
+
+// Activations are quantised to int8 in groups of this many values along K.
+constexpr size_t kGroup = 32;
+
+// What activations are rounded to before they meet a weight. One policy per weight format.
+enum class Policy : uint8_t { kF32, kBf16, kInt8 };
+constexpr size_t kPolicies = 3;
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+constexpr size_t kActivations = 2;
+
+// One group of an int8 row: value = scale * q. sum is the sum of q.
+struct Group32 {
+    int8_t q[kGroup];
+    float scale;
+    int32_t sum;
+};
+static_assert(sizeof(Group32) == 40);
+
+// A weight format: how it is stored on disk and in panels.
+struct FormatInfo {
+    const char* name;
+    Policy policy;
+    uint32_t block;        // elements of a stored block along K; K must be a multiple of it
+    uint32_t block_bytes;  // bytes of a stored block
+    uint32_t step;         // elements along K of a panel's repeating unit; K is padded to it with zeros
+    uint32_t step_bytes;   // bytes of that unit for 16 rows
+};
+
+// Rearranges 16 stored rows of k elements into one panel.
+using PackFn = void (*)(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel);
+
+// out[m * out_stride + 16 * p + lane] = dot(prepared row m, output row `lane` of panel p).
+// A row's result is the same bits for every row_count, panel_count and position in the call.
+struct MatmulArgs {
+    const uint8_t* panels;
+    size_t panel_bytes;
+    size_t panel_count;
+    size_t k;
+    const uint8_t* const* rows;  // prepared rows
+    size_t row_count;
+    float* out;
+    size_t out_stride;  // floats, >= 16 * panel_count
+};
+using MatmulFn = void (*)(const MatmulArgs&);
+
+// Rounds elements begin .. end - 1, which x points at, into their place in a prepared row. begin is a
+// multiple of 32; end is one too or is K, in which case padding after it is written as well.
+using PrepareFn = void (*)(const float* x, size_t begin, size_t end, uint8_t* row);
+
+// out[i] = activation(gate[i]) * up[i]. out may be gate.
+using ActivateFn = void (*)(const float* gate, const float* up, size_t n, float* out);
+
+struct FormatEntry {
+    const FormatInfo* info;
+    PackFn pack;
+    MatmulFn matmul;
+};
+constexpr size_t kFormatSlots = 32;  // room for formats; the tail is null
+
+// A null entry means: use the next runnable tier below.
+struct KernelTable {
+    const char* name;
+    PrepareFn prepare[kPolicies];
+    ActivateFn activate[kActivations];
+    FormatEntry formats[kFormatSlots];
+};
+
+}  // namespace kt

@@ -1,0 +1,41 @@
+// Small helpers of the kernel text. Re-included by every tier, always in an anonymous namespace.
+#pragma once
+
+#include "kt/table.h"
+
+#define KT_INLINE inline __attribute__((always_inline))
+// Row loops must be unrolled fully, else accumulators live in memory; GCC's own limit is too low for 8 rows.
+#define KT_UNROLL _Pragma("GCC unroll 16")
+
+namespace kt {
+namespace {
+
+template <class T>
+KT_INLINE T load_as(const void* p) {
+    T value;
+    __builtin_memcpy(&value, p, sizeof value);
+    return value;
+}
+
+template <class T>
+KT_INLINE void store_as(void* p, T value) {
+    __builtin_memcpy(p, &value, sizeof value);
+}
+
+KT_INLINE float bits_to_f32(uint32_t bits) {
+    return __builtin_bit_cast(float, bits);
+}
+
+KT_INLINE uint32_t f32_to_bits(float x) {
+    return __builtin_bit_cast(uint32_t, x);
+}
+
+// Round to nearest even; a NaN stays a (quiet) NaN.
+KT_INLINE uint16_t f32_to_bf16(float x) {
+    const uint32_t bits = f32_to_bits(x);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
+}
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,30 @@
+// F32: panel [K][16] float32.
+#pragma once
+
+namespace kt {
+namespace {
+
+struct F32 {
+    static constexpr FormatInfo info{"F32", Policy::kF32, 1, 4, 1, 64};
+
+    static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
+        for (size_t i = 0; i < k; ++i) {
+            for (size_t r = 0; r < kPanelRows; ++r) {
+                store_as(panel + 64 * i + 4 * r, load_as<uint32_t>(rows[r] + 4 * i));
+            }
+        }
+    }
+
+    template <int R>
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+        for (size_t i = 0; i < k; ++i) {
+            const F32x16 w = load_f32(panel + 64 * i);
+            KT_UNROLL for (int r = 0; r < R; ++r) {
+                sum[r] = multiply_add(w, load_as<float>(rows[r] + 4 * i), sum[r]);
+            }
+        }
+    }
+};
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,49 @@
+// Q8_0 (GGUF): groups of 32 along K, w = d * q with d float16 and q int8.
+// Stored: d, q[32]: 34 bytes. Panel: for each group 16 float16 scales, then [8][16][4] bytes q + 128
+// (4 consecutive k of 16 rows are one 64-byte vector: vpdpbusd's order and an AMX B tile's).
+#pragma once
+
+namespace kt {
+namespace {
+
+struct Q8_0 {
+    static constexpr FormatInfo info{"Q8_0", Policy::kInt8, 32, 34, 32, 544};
+
+    static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
+        for (size_t g = 0; g < k / kGroup; ++g, panel += info.step_bytes) {
+            for (size_t r = 0; r < kPanelRows; ++r) {
+                const uint8_t* block = rows[r] + g * info.block_bytes;
+                store_as(panel + 2 * r, load_as<uint16_t>(block));
+                for (size_t j = 0; j < 8; ++j) {
+                    const uint32_t q = load_as<uint32_t>(block + 2 + 4 * j);
+                    store_as(panel + 32 + 64 * j + 4 * r, q ^ 0x80808080u);
+                }
+            }
+        }
+    }
+
+    template <int R>
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+        for (size_t at = 0; at < k / kGroup * sizeof(Group32);
+             at += sizeof(Group32), panel += info.step_bytes) {
+            I32x16 dots[R];
+            KT_UNROLL for (int r = 0; r < R; ++r) {
+                dots[r] = start_128(load_as<int32_t>(rows[r] + at + offsetof(Group32, sum)));
+            }
+            KT_UNROLL for (int j = 0; j < 8; ++j) {
+                const Signed w = minus_128(load_bytes(panel + 32 + 64 * j));
+                KT_UNROLL for (int r = 0; r < R; ++r) {
+                    dots[r] = dot(dots[r], w, reinterpret_cast<const int8_t*>(rows[r] + at + 4 * j));
+                }
+            }
+            const F32x16 d = load_f16(panel);
+            KT_UNROLL for (int r = 0; r < R; ++r) {
+                const float scale = load_as<float>(rows[r] + at + offsetof(Group32, scale));
+                sum[r] = multiply_add(to_f32(dots[r]), multiply(d, scale), sum[r]);
+            }
+        }
+    }
+};
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,188 @@
+// Sixteen lanes as one 512-bit vector. Same names as simd_scalar-inl.h. The including file may define
+// KT_VNNI (vpdpbusd) or KT_BF16 (vdpbf16ps); without them AVX-512 F, BW, DQ and VL suffice.
+#pragma once
+
+#include <immintrin.h>
+
+#include "common-inl.h"
+
+namespace kt {
+namespace {
+
+constexpr int kRowBlock = 8;  // 8 integer and 8 float accumulators of 32 registers
+
+struct F32x16 {
+    __m512 v;
+};
+struct I32x16 {
+    __m512i v;
+};
+struct Bytes {
+    __m512i v;
+};
+
+KT_INLINE F32x16 zero_f32() {
+    return {_mm512_setzero_ps()};
+}
+
+KT_INLINE F32x16 load_f32(const void* p) {
+    return {_mm512_loadu_ps(p)};
+}
+
+KT_INLINE void store(float* p, F32x16 x) {
+    _mm512_storeu_ps(p, x.v);
+}
+
+KT_INLINE F32x16 load_f16(const void* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+
+KT_INLINE F32x16 multiply_add(F32x16 a, float b, F32x16 c) {
+    return {_mm512_fmadd_ps(a.v, _mm512_set1_ps(b), c.v)};
+}
+
+KT_INLINE F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+
+KT_INLINE F32x16 multiply(F32x16 a, float b) {
+    return {_mm512_mul_ps(a.v, _mm512_set1_ps(b))};
+}
+
+KT_INLINE F32x16 to_f32(I32x16 a) {
+    return {_mm512_cvtepi32_ps(a.v)};
+}
+
+KT_INLINE __m512i broadcast(const void* p) {
+    return _mm512_set1_epi32(load_as<int32_t>(p));
+}
+
+// ---- bf16 ----
+
+#ifdef KT_BF16
+// vdpbf16ps adds the odd product, then the even one, each step rounded to nearest even, and treats
+// subnormal inputs and results as zero whatever MXCSR says. Against the widening tiers that moves a
+// result by rounding order, and by at most 2^-126 for each product: far inside the 2e-3 contract.
+struct Pairs {
+    __m512i v;
+};
+
+KT_INLINE Pairs load_pairs(const void* p) {
+    return {_mm512_loadu_si512(p)};
+}
+
+KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
+    return {_mm512_dpbf16_ps(sum.v, (__m512bh)w.v, (__m512bh)broadcast(activation))};
+}
+#else
+struct Pairs {
+    __m512 even, odd;
+};
+
+KT_INLINE __m512 even_half(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+
+KT_INLINE __m512 odd_half(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+}
+
+KT_INLINE Pairs load_pairs(const void* p) {
+    const __m512i pairs = _mm512_loadu_si512(p);
+    return {even_half(pairs), odd_half(pairs)};
+}
+
+KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
+    const __m512i pair = broadcast(activation);
+    return {_mm512_fmadd_ps(w.odd, odd_half(pair), _mm512_fmadd_ps(w.even, even_half(pair), sum.v))};
+}
+#endif
+
+// ---- int8 weights stored with 128 added ----
+
+KT_INLINE Bytes load_bytes(const void* p) {
+    return {_mm512_loadu_si512(p)};
+}
+
+#ifdef KT_VNNI
+// vpdpbusd takes the stored unsigned byte as it is. The accumulator starts at -128 * sum(a), which
+// removes the zero point without an instruction in the loop. The int32 sum stays below
+// 32 * 255 * 127 + 128 * 32 * 127 < 2^21.
+using Signed = Bytes;
+
+KT_INLINE Signed minus_128(Bytes w) {
+    return w;
+}
+
+KT_INLINE I32x16 start_128(int32_t sum) {
+    return {_mm512_set1_epi32(-128 * sum)};
+}
+
+KT_INLINE I32x16 dot(I32x16 sum, Signed w, const int8_t* activation) {
+    return {_mm512_dpbusd_epi32(sum.v, w.v, broadcast(activation))};
+}
+#else
+// vpmaddubsw saturates at 32767, so the unsigned operand is |w| <= 128 and the activation, |a| <= 127,
+// takes w's sign: a pair is at most 2 * 128 * 127 = 32512 and never saturates.
+struct Signed {
+    __m512i magnitude;
+    __mmask64 negative;
+};
+
+KT_INLINE Signed minus_128(Bytes w) {
+    const __m512i value = _mm512_xor_si512(w.v, _mm512_set1_epi8(static_cast<char>(0x80)));
+    return {_mm512_abs_epi8(value), _mm512_movepi8_mask(value)};
+}
+
+KT_INLINE I32x16 start_128(int32_t) {
+    return {_mm512_setzero_si512()};
+}
+
+KT_INLINE I32x16 dot(I32x16 sum, const Signed& w, const int8_t* activation) {
+    const __m512i a = broadcast(activation);
+    const __m512i with_sign = _mm512_mask_sub_epi8(a, w.negative, _mm512_setzero_si512(), a);
+    const __m512i pairs = _mm512_maddubs_epi16(w.magnitude, with_sign);
+    return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+#endif
+
+// ---- 4-bit weights, unsigned ----
+
+KT_INLINE Bytes low_nibbles(Bytes w) {
+    return {_mm512_and_si512(w.v, _mm512_set1_epi8(0x0f))};
+}
+
+KT_INLINE Bytes high_nibbles(Bytes w) {
+    return low_nibbles({_mm512_srli_epi16(w.v, 4)});
+}
+
+struct NibbleSum {
+    __m512i v;
+};
+
+KT_INLINE NibbleSum nibble_start() {
+    return {_mm512_setzero_si512()};
+}
+
+#ifdef KT_VNNI
+KT_INLINE NibbleSum nibble_dot(NibbleSum sum, Bytes w, const int8_t* activation) {
+    return {_mm512_dpbusd_epi32(sum.v, w.v, broadcast(activation))};
+}
+
+KT_INLINE I32x16 nibble_total(NibbleSum sum) {
+    return {sum.v};
+}
+#else
+// A pair of products is at most 2 * 15 * 127 = 3810, a group has 8 of them for each int16 lane:
+// 30480 < 32767. So a whole group is summed in int16 and widened once.
+KT_INLINE NibbleSum nibble_dot(NibbleSum sum, Bytes w, const int8_t* activation) {
+    return {_mm512_add_epi16(sum.v, _mm512_maddubs_epi16(w.v, broadcast(activation)))};
+}
+
+KT_INLINE I32x16 nibble_total(NibbleSum sum) {
+    return {_mm512_madd_epi16(sum.v, _mm512_set1_epi16(1))};
+}
+#endif
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,84 @@
+// The list of formats, the loop that every format's kernel runs in, and the tier's table.
+//
+// A format is a struct in formats/<name>-inl.h with `info`, `pack` and `block<R>` (adds the products of
+// one panel with R prepared rows to R sums), written against the sixteen-lane names of simd_*-inl.h.
+// To add one: write that file, include it and list it here.
+#pragma once
+
+#include "activation-inl.h"
+#include "prepare-inl.h"
+
+#include "formats/bf16-inl.h"
+#include "formats/f16-inl.h"
+#include "formats/f32-inl.h"
+#include "formats/q4_1-inl.h"
+#include "formats/q8_0-inl.h"
+
+namespace kt {
+namespace {
+
+template <class... F>
+struct List {};
+
+using Formats = List<F32, F16, BF16, Q8_0, Q4_1>;
+
+// R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
+// does not depend on how rows are grouped.
+template <class F, int R>
+void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out) {
+    const uint8_t* rows[R];
+    F32x16 sum[R];
+    KT_UNROLL for (int r = 0; r < R; ++r) {
+        rows[r] = a.rows[m + r];
+        sum[r] = zero_f32();
+    }
+    F::template block<R>(panel, a.k, rows, sum);
+    KT_UNROLL for (int r = 0; r < R; ++r) store(out + r * a.out_stride, sum[r]);
+}
+
+template <class F, int R>
+void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out) {
+    if constexpr (R > 0) {
+        if (a.row_count - m == R) return row_block<F, R>(a, panel, m, out);
+        last_rows<F, R - 1>(a, panel, m, out);
+    }
+}
+
+template <class F>
+void matmul(const MatmulArgs& a) {
+    for (size_t p = 0; p < a.panel_count; ++p) {
+        const uint8_t* panel = a.panels + p * a.panel_bytes;
+        size_t m = 0;
+        for (; m + kRowBlock <= a.row_count; m += kRowBlock) {
+            row_block<F, kRowBlock>(a, panel, m, a.out + m * a.out_stride + p * kPanelRows);
+        }
+        last_rows<F, kRowBlock - 1>(a, panel, m, a.out + m * a.out_stride + p * kPanelRows);
+    }
+}
+
+// Takes(policy) says which formats the tier has better kernels for than the tier below.
+template <class Takes, class... F>
+constexpr KernelTable make_table(const char* name, Takes takes, List<F...>) {
+    static_assert(sizeof...(F) <= kFormatSlots);
+    KernelTable table{};
+    table.name = name;
+    size_t i = 0;
+    ((table.formats[i++] =
+          takes(F::info.policy) ? FormatEntry{&F::info, &F::pack, &matmul<F>} : FormatEntry{}),
+     ...);
+    return table;
+}
+
+// For tiers that bring a wider vector and so everything anew.
+[[maybe_unused]] constexpr KernelTable make_full_table(const char* name) {
+    KernelTable table = make_table(name, [](Policy) { return true; }, Formats{});
+    table.prepare[static_cast<size_t>(Policy::kF32)] = prepare_f32;
+    table.prepare[static_cast<size_t>(Policy::kBf16)] = prepare_bf16;
+    table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;
+    table.activate[static_cast<size_t>(Activation::kSilu)] = silu;
+    table.activate[static_cast<size_t>(Activation::kGeluTanh)] = gelu_tanh;
+    return table;
+}
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,301 @@
+// Every runnable tier against the scalar oracle, in one process, with all inputs ending at a guard page.
+// A plain program, so that sanitizers need nothing else. Prints what fails; exit status 1 if anything did.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include "kt/bandwidth.h"
+#include "kt/experts.h"
+#include "kt/linear.h"
+
+namespace {
+
+using namespace kt;
+
+int failures = 0;
+
+#define CHECK(condition, ...)                                           \
+    do {                                                                \
+        if (!(condition)) {                                             \
+            ++failures;                                                 \
+            std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+            std::printf(__VA_ARGS__);                                   \
+            std::printf("\n");                                          \
+        }                                                               \
+    } while (0)
+
+// Memory whose last byte is followed by a page that nobody may touch.
+class Guarded {
+  public:
+    explicit Guarded(size_t bytes) : bytes_(bytes) {
+        const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        mapped_ = divide_up(bytes, page) * page + page;
+        base_ = static_cast<uint8_t*>(
+            mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        if (base_ == MAP_FAILED) throw std::bad_alloc();
+        mprotect(base_ + mapped_ - page, page, PROT_NONE);
+        data_ = base_ + mapped_ - page - bytes;
+    }
+    ~Guarded() { munmap(base_, mapped_); }
+    Guarded(const Guarded&) = delete;
+    Guarded& operator=(const Guarded&) = delete;
+
+    template <class T>
+    T* as() const {
+        return reinterpret_cast<T*>(data_);
+    }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    size_t bytes_, mapped_;
+    uint8_t *base_, *data_;
+};
+
+std::mt19937 generator(1);
+
+float random_value() {
+    return std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator);
+}
+
+// Stored weights with random quants and moderate scales.
+void fill_stored(const FormatInfo& info, Guarded& memory) {
+    uint8_t* p = memory.as<uint8_t>();
+    for (size_t i = 0; i < memory.bytes(); ++i) p[i] = static_cast<uint8_t>(generator());
+    const uint16_t kScale = 0x2c00;  // float16 1/16
+    const std::string name = info.name;
+    for (size_t at = 0; at + info.block_bytes <= memory.bytes(); at += info.block_bytes) {
+        if (name == "F32") {
+            const float value = random_value();
+            std::memcpy(p + at, &value, 4);
+        } else if (name == "F16" || name == "BF16") {
+            p[at + 1] = static_cast<uint8_t>((p[at + 1] & 0x83) | 0x38);  // exponents near 1
+        } else {
+            std::memcpy(p + at, &kScale, 2);
+            if (name == "Q4_1") std::memcpy(p + at + 2, &kScale, 2);
+        }
+    }
+}
+
+std::vector<const Kernels*> runnable_kernels() {
+    std::vector<const Kernels*> out;
+    for (const Tier& tier : tiers()) {
+        if (runnable(tier, cpu_features())) out.push_back(&kernels(tier.name));
+    }
+    return out;
+}
+
+// Runs one kernel directly: packs, prepares, multiplies; every buffer ends at a guard page.
+std::vector<float> multiply(const Kernels& k, size_t format, size_t rows, size_t cols, size_t tokens,
+                            const Guarded& stored, const Guarded& x) {
+    const FormatInfo& info = *k.formats[format].info;
+    const size_t row_bytes = cols / info.block * info.block_bytes;
+    const std::vector<uint8_t> zeros(row_bytes);
+    const size_t panels = divide_up(rows, kPanelRows),
+                 panel_bytes = divide_up(cols, info.step) * info.step_bytes;
+    const Guarded packed(panels * panel_bytes);
+    for (size_t p = 0; p < panels; ++p) {
+        const uint8_t* source[kPanelRows];
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            const size_t row = p * kPanelRows + r;
+            source[r] = row < rows ? stored.as<uint8_t>() + row * row_bytes : zeros.data();
+        }
+        k.formats[format].pack(source, cols, packed.as<uint8_t>() + p * panel_bytes);
+    }
+    const size_t bytes = info.policy == Policy::kInt8   ? cols / kGroup * sizeof(Group32)
+                         : info.policy == Policy::kBf16 ? divide_up(cols, 2) * 4
+                                                        : cols * 4;
+    const Guarded prepared(tokens * bytes);
+    std::vector<const uint8_t*> pointers;
+    for (size_t t = 0; t < tokens; ++t) {
+        uint8_t* const row = prepared.as<uint8_t>() + t * bytes;
+        k.prepare[static_cast<size_t>(info.policy)](x.as<float>() + t * cols, 0, cols, row);
+        pointers.push_back(row);
+    }
+    const Guarded out(tokens * panels * kPanelRows * sizeof(float));
+    std::memset(out.as<uint8_t>(), 0xff, out.bytes());  // NaN
+    k.formats[format].matmul({packed.as<uint8_t>(), panel_bytes, panels, cols, pointers.data(), tokens,
+                              out.as<float>(), panels * kPanelRows});
+    return {out.as<float>(), out.as<float>() + tokens * panels * kPanelRows};
+}
+
+void compare(const std::vector<float>& got, const std::vector<float>& expected, double tolerance,
+             const char* tier, const char* what) {
+    double size = 1e-30;
+    for (const float value : expected) size = std::max(size, std::fabs(static_cast<double>(value)));
+    for (size_t i = 0; i < expected.size(); ++i) {
+        const double error = std::fabs(static_cast<double>(got[i]) - expected[i]) / size;
+        if (error <= tolerance) continue;  // false for NaN
+        CHECK(false, "%s %s: %g for %g at %zu", tier, what, static_cast<double>(got[i]),
+              static_cast<double>(expected[i]), i);
+        return;
+    }
+}
+
+void test_kernels_match_the_oracle() {
+    const Kernels& oracle = kernels("scalar");
+    for (size_t f = 0; f < kFormatSlots && oracle.formats[f].info; ++f) {
+        const FormatInfo& info = *oracle.formats[f].info;
+        for (const size_t rows : {1, 15, 16, 17, 50}) {
+            for (const size_t units : {1, 2, 3, 7}) {
+                const size_t cols = info.block == 1 ? units * 9 : units * info.block;
+                const Guarded stored(rows * cols / info.block * info.block_bytes);
+                fill_stored(info, const_cast<Guarded&>(stored));
+                for (const size_t tokens : {1, 2, 3, 5, 7, 8, 9, 17}) {
+                    const Guarded x(tokens * cols * sizeof(float));
+                    for (size_t i = 0; i < tokens * cols; ++i) x.as<float>()[i] = random_value();
+                    const std::vector<float> expected = multiply(oracle, f, rows, cols, tokens, stored, x);
+                    for (const Kernels* k : runnable_kernels()) {
+                        compare(multiply(*k, f, rows, cols, tokens, stored, x), expected, 2e-6, k->name,
+                                info.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+void test_preparation_and_activation_are_the_same_bits() {
+    const Kernels& oracle = kernels("scalar");
+    constexpr size_t kCount = 96;
+    float x[kCount], up[kCount];
+    for (float& value : x) value = random_value() * std::exp2(static_cast<float>(generator() % 40) - 20);
+    for (float& value : up) value = random_value();
+    x[5] = 0;
+    x[40] = std::nanf("");
+    for (const Kernels* k : runnable_kernels()) {
+        for (size_t p = 0; p < kPolicies; ++p) {
+            std::vector<uint8_t> a(4 * kCount), b(4 * kCount);
+            oracle.prepare[p](x, 0, kCount, a.data());
+            k->prepare[p](x, 0, 32, b.data());  // in parts, as a task of the gate/up phase does
+            k->prepare[p](x + 32, 32, kCount, b.data());
+            CHECK(a == b, "%s policy %zu", k->name, p);
+        }
+        for (size_t activation = 0; activation < kActivations; ++activation) {
+            float a[kCount], b[kCount];
+            oracle.activate[activation](x, up, kCount, a);
+            k->activate[activation](x, up, kCount, b);
+            for (size_t i = 0; i < kCount; ++i) {  // a NaN's sign is the compiler's choice of operand order
+                CHECK(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])),
+                      "%s activation %zu of %g: %g for %g", k->name, activation, static_cast<double>(x[i]),
+                      static_cast<double>(b[i]), static_cast<double>(a[i]));
+            }
+        }
+    }
+}
+
+void test_choice() {
+    const Features avx2 = kAvx2 | kFma | kF16c | kOsYmm;
+#if defined(__x86_64__)
+    CHECK(std::string(choose(avx2, "").tier->name) == "avx2", "an AVX2 machine");
+#endif
+    CHECK(choose(avx2, "mmx").verdict == Verdict::kUnknown, "unknown name");
+    const Choice refused = choose(0, "avx2");
+    CHECK(refused.verdict == Verdict::kNotRunnable, "%s", refused.reason.c_str());
+    CHECK(refused.reason.find("fma") != std::string::npos, "%s", refused.reason.c_str());
+}
+
+void test_pool() {
+    Pool pool(3);
+    std::atomic<int> sum{0};
+    for (int round = 0; round < 300; ++round) {
+        if (round % 60 == 59) pool.resize(1 + round / 60 % 4, {});
+        Pool::Lease lease(pool);
+        int before = 0;
+        TaskCounter next;
+        sum = 0;
+        lease.parallel([&](const Worker& worker) {
+            if (worker.index == 0) before = round;
+            worker.barrier();
+            if (before != round) sum += 1000000;
+            for (size_t task; (task = next.next()) < 50;) sum += static_cast<int>(task);
+            worker.barrier();
+            if (sum % 1000000 != 1225) sum += 1000000;
+        });
+        CHECK(sum == 1225, "round %d: %d", round, sum.load());
+    }
+    bool refused = false;
+    try {
+        pool.resize(0, {});
+    } catch (const std::invalid_argument&) {
+        refused = true;
+    }
+    CHECK(refused, "a pool of no threads");
+    CHECK(read_rate(pool, 1 << 20, 1) > 0, "reads");
+}
+
+void test_layers_on_threads() {
+    Pool pool(2);
+    const Kernels& k = kernels();
+    const size_t format = k.format("Q8_0");
+    const Guarded stored(64 * 2 * 34);
+    fill_stored(*k.formats[format].info, const_cast<Guarded&>(stored));
+    const StoredMatrix weight = stored_matrix(k, "Q8_0", 64, 64, stored.as<uint8_t>(), 68);
+    Experts layer(pool, k, 3, 64, 64, Activation::kSilu);
+    layer.load(0, weight, weight, weight);
+    layer.load(2, weight, weight, weight);
+    const Linear linear(pool, k, weight, nullptr);
+    constexpr size_t kTokens = 530;
+    const Guarded x(kTokens * 64 * 4), ids(kTokens * 2 * 8), weights(kTokens * 2 * 4);
+    for (size_t i = 0; i < kTokens * 64; ++i) x.as<float>()[i] = random_value();
+    for (size_t i = 0; i < kTokens * 2; ++i) {
+        ids.as<int64_t>()[i] = static_cast<int64_t>(generator() % 6) - 2;
+        weights.as<float>()[i] = random_value();
+    }
+    std::vector<std::vector<float>> results(3);
+    std::vector<std::thread> callers;
+    for (std::vector<float>& result : results) {
+        callers.emplace_back([&] {
+            const Guarded y(kTokens * 64 * 4);
+            linear.forward(x.as<float>(), Dtype::kF32, kTokens, y.as<float>());
+            layer.forward({x.as<float>(), ids.as<int64_t>(), weights.as<float>(), y.as<float>(), Dtype::kF32,
+                           kTokens, 2});
+            result.assign(y.as<float>(), y.as<float>() + kTokens * 64);
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(results[0] == results[1] && results[1] == results[2], "callers disagree");
+}
+
+#if !defined(__SANITIZE_THREAD__)  // its run time does not support threads after fork
+void test_fork() {
+    Pool& pool = default_pool();
+    const auto count = [&pool] {
+        std::atomic<int> workers{0};
+        Pool::Lease lease(pool);
+        lease.parallel([&](const Worker&) { ++workers; });
+        return workers.load();
+    };
+    pool.resize(3, {});
+    CHECK(count() == 3, "parent");
+    const pid_t child = fork();
+    if (child == 0) _exit(count() == 3 ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    CHECK(status == 0, "child: %d", status);
+    CHECK(count() == 3, "parent afterwards");
+}
+#endif
+
+}  // namespace
+
+int main() {
+    for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
+    test_kernels_match_the_oracle();
+    test_preparation_and_activation_are_the_same_bits();
+    test_choice();
+    test_pool();
+    test_layers_on_threads();
+#if !defined(__SANITIZE_THREAD__)
+    test_fork();
+#endif
+    std::printf(failures ? "%d failures\n" : "all good\n", failures);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,69 @@
+"""A home of its own for every test, a runner for `kt`, and a stand-in for the OpenAI-compatible server."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_runner import Done, Run
+from fake_openai import FakeServer
+
+from kt_cli import output
+from kt_core import messages
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """An environment with empty XDG folders, no settings of ours, and English."""
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("KT_", "XDG_", "LC_", "LANG", "NO_COLOR", "FORCE_"))
+    }
+    homes = {f"XDG_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CONFIG", "STATE", "CACHE", "DATA")}
+    return {**kept, **homes, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture
+def kt(env: dict[str, str], tmp_path: Path) -> Run:
+    """Run `kt` as a process: kt("config", "list", input="", more={"KT_LANG": "zh"})."""
+
+    def run(
+        *args: str, input: str = "", more: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "kt_cli")
+    ) -> Done:
+        done = subprocess.run(
+            [sys.executable, *program, *args],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**env, **(more or {})},
+            cwd=tmp_path,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> Iterator[None]:
+    """In-process tests see the same clean environment, and leave no language or mode behind."""
+    for name in list(os.environ):
+        if name.startswith(("KT_", "LC_", "NO_COLOR", "FORCE_")):
+            monkeypatch.delenv(name)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    messages.set_language("en")
+    output.reset()
+    yield
+    messages.set_language(None)
+    output.reset()

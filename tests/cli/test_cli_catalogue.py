@@ -1,0 +1,205 @@
+"""The catalogue: both languages complete, every key used exists, every key there is used, options exist."""
+
+import ast
+import re
+import string
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kt_cli import completion, docs, help, tree
+from kt_core import config, messages
+
+ROOT = Path(__file__).parent.parent.parent
+ROOMS = sorted(p.stem for p in (ROOT / "kt_core" / "messages").glob("*.py") if p.stem != "__init__")
+CATALOGUE = {key: texts for room in ROOMS for key, texts in import_module(f"kt_core.messages.{room}").MESSAGES.items()}
+SOURCES = [p for folder in ("kt_cli", "kt_core") for p in (ROOT / folder).rglob("*.py") if p.parent.name != "messages"]
+KEY = re.compile(rf"({'|'.join(ROOMS)})\.[a-z][a-z0-9_]*$")
+
+
+def placeholders(text: str) -> list[str]:
+    return sorted(field for _, field, _, _ in string.Formatter().parse(text) if field is not None)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_both_languages(room: str) -> None:
+    for key, texts in import_module(f"kt_core.messages.{room}").MESSAGES.items():
+        assert key.partition(".")[0] == room, f"{key} is in {room}.py"
+        assert len(texts) == 2, key
+        english, chinese = texts
+        assert english.strip() and chinese.strip(), key
+        assert set(placeholders(english)) == set(placeholders(chinese)), key
+        assert english.count("\n") == chinese.count("\n"), f"{key}: another number of lines"
+
+
+def strings(tree_: ast.AST) -> set[str]:
+    return {n.value for n in ast.walk(tree_) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+def patterns(tree_: ast.AST) -> list[str]:
+    """f-strings that build a key, as regular expressions: f"config.type_{x}" -> config\\.type_.+"""
+    found = []
+    for node in ast.walk(tree_):
+        if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+            start = str(node.values[0].value)
+            if re.match(rf"({'|'.join(ROOMS)})\.", start):
+                parts = [re.escape(str(v.value)) if isinstance(v, ast.Constant) else ".+" for v in node.values]
+                found.append("".join(parts))
+    return found
+
+
+def calls(tree_: ast.AST) -> set[str]:
+    """First arguments of t(...) and of error classes, where they are plain strings with a dot."""
+    found = set()
+    for node in ast.walk(tree_):
+        if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+            continue
+        function = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        value = node.args[0].value
+        if (function == "t" or function in ERRORS) and isinstance(value, str) and " " not in value:
+            found.add(value)
+    return found
+
+
+def _error_names() -> set[str]:
+    """KTError and every class that inherits from it, wherever it is defined."""
+    names = {"KTError"}
+    classes = [n for p in SOURCES for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.ClassDef)]
+    for _ in range(4):
+        names |= {c.name for c in classes if any(isinstance(b, ast.Name) and b.id in names for b in c.bases)}
+    return names - {"RemoteError"}
+
+
+ERRORS = _error_names()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_key_used_exists(path: Path) -> None:
+    parsed = ast.parse(path.read_text())
+    assert calls(parsed) <= set(CATALOGUE), calls(parsed) - set(CATALOGUE)
+    if "kt_cli" in path.parts:  # keys travel through tables and help= there; elsewhere names of tensors look alike
+        looks_like_key = {s for s in strings(parsed) if KEY.match(s) and not s.endswith(".md")}
+        known = set(CATALOGUE) | {entry.key for entry in config.SETTINGS}
+        assert looks_like_key <= known, looks_like_key - known
+
+
+def test_every_key_is_used() -> None:
+    parsed = [ast.parse(p.read_text()) for p in SOURCES]
+    used = set().union(*map(strings, parsed))
+    built = [re.compile(p) for tree_ in parsed for p in patterns(tree_)]
+    built.append(re.compile("config\\.(" + "|".join(s.help.partition(".")[2] for s in config.SETTINGS) + ")"))
+    unused = {k for k in CATALOGUE if k not in used and not any(p.fullmatch(k) for p in built)}
+    assert not unused
+
+
+def test_scan_sees_what_it_should() -> None:
+    """The scanner itself: it finds a missing key and a built one."""
+    code = 't("run.nothing", a=1)\nraise NotFound("run.nowhere")\nt(f"config.type_{x}")\nprint("run.loose")'
+    assert calls(ast.parse(code)) == {"run.nothing", "run.nowhere"}
+    assert patterns(ast.parse(code)) == ["config\\.type_.+"]
+
+
+# ---- options that texts name (a log once told people to pass an option that did not exist)
+
+FOREIGN = {  # options of other programs, in commands that texts quote
+    "pip install": {"--force-reinstall", "--no-deps", "--no-build-isolation", "-e"},
+    "llama-gguf-split": {"--merge"},
+    "python -m kt_cli": {"--write"},
+    "python -m kt_core.server": {"--plan", "--events-fd"},
+}
+
+
+def known_options() -> set[str]:
+    return {name for node in tree.walk() for param in node.options for name in (*param.opts, *param.secondary_opts)}
+
+
+def foreign(text: str) -> set[str]:
+    return {name for command, names in FOREIGN.items() if command in text for name in names}
+
+
+def named_options(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w/-])--[a-z][a-z0-9-]*", text))
+
+
+@pytest.mark.parametrize("key", sorted(CATALOGUE))
+def test_options_in_messages_exist(key: str) -> None:
+    for text in CATALOGUE[key]:
+        assert named_options(text) <= known_options() | foreign(text), key
+
+
+def test_options_and_commands_in_docs_exist() -> None:
+    nodes = {node.words: node for node in tree.walk()}
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
+        if not page.exists():
+            continue
+        for line in page.read_text().splitlines():
+            match = re.search(r"(?:^|`|\$ )kt((?: [a-z]+)+)", line)
+            if not match:
+                continue
+            words = tuple(match[1].split())
+            assert words[:1] in nodes, f"{page.name}: {line}"
+            assert named_options(line) <= known_options() | foreign(line), f"{page.name}: {line}"
+
+
+COMMAND = re.compile(r"(?:^|`|: )kt ([a-z]+)(?: ([a-z]+))?", re.MULTILINE)
+
+
+@pytest.mark.parametrize("key", sorted(CATALOGUE))
+def test_commands_in_messages_exist(key: str) -> None:
+    names = {node.words for node in tree.walk()}
+    prose = {"runs", "can", "is", "has", "needs", "does", "reads", "cannot", "knows", "failed", "server", "and", "to"}
+    for first, second in COMMAND.findall(CATALOGUE[key][0]):
+        if first in prose:
+            continue
+        assert (first,) in names, f"{key}: kt {first}"
+        if any(len(words) == 2 and words[0] == first for words in names) and second:
+            assert (first, second) in names, f"{key}: kt {first} {second}"
+
+
+# ---- help
+
+
+def test_every_option_and_argument_has_help_in_both_languages() -> None:
+    for node in tree.walk():
+        assert node.command.help in CATALOGUE, node.words
+        assert not node.command.epilog or node.command.epilog in CATALOGUE
+        for param in [*node.arguments, *node.options]:
+            assert param.name == "help" or param.help in CATALOGUE, (node.words, param.name)
+        for param in node.options:
+            assert param.is_flag or param.metavar, f"{node.words} {param.name} has no metavar"
+            if not param.is_flag and param.name not in help.GLOBAL:
+                assert "default" in CATALOGUE[param.help][0] or param.name == "prompt", (
+                    f"{param.name}: default not stated"
+                )
+
+
+def test_examples_parse() -> None:
+    """Every example in help is a command line that the parser takes."""
+    import shlex
+
+    nodes = {node.words: node for node in tree.walk()}
+    for node in nodes.values():
+        for line in CATALOGUE[node.command.epilog][0].splitlines() if node.command.epilog else []:
+            words = shlex.split(line[line.index("kt ") :])[1:]
+            depth = max(n for n in range(3) if tuple(words[:n]) in nodes)
+            options: dict[str, Any] = {n: p for p in nodes[tuple(words[:depth])].options for n in p.opts}
+            for word in words[depth:]:
+                assert not word.startswith("-") or word == "-" or word in options, line
+
+
+# ---- generated files
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_completion_file_is_current(shell: str) -> None:
+    messages.set_language("en")
+    file, script = completion.SHELLS[shell]
+    assert (ROOT / "completions" / file).read_text() == script(), "run: python -m kt_cli.completion --write"
+
+
+@pytest.mark.parametrize("page", docs.PAGES)
+def test_docs_are_current(page: str) -> None:
+    messages.set_language("en")
+    assert (ROOT / "docs" / page).read_text() == docs.PAGES[page](), "run: python -m kt_cli.docs --write"

@@ -1,0 +1,69 @@
+"""Completion scripts in the shells that this machine has."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runner import Run
+
+FOLDER = Path(__file__).parent.parent.parent / "completions"
+
+
+@pytest.mark.parametrize(("shell", "file"), [("bash", "kt.bash"), ("zsh", "_kt"), ("fish", "kt.fish")])
+def test_syntax(shell: str, file: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run([shell, "-n", str(FOLDER / file)], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.fixture
+def with_kt(env: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """An environment whose PATH has a `kt`."""
+    program = tmp_path / "bin" / "kt"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kt_cli "$@"\n')
+    program.chmod(0o755)
+    return {**env, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+CASES = [
+    ("kt ", {"run", "chat", "doctor"}, {"list"}),
+    ("kt mo", {"model"}, {"run"}),
+    ("kt model ", {"list", "pull", "path", "rm"}, {"run"}),
+    ("kt --color always model p", {"pull", "path"}, {"list"}),
+    ("kt run --te", {"--temperature"}, {"--threads"}),
+    ("kt run --color ", {"auto", "always", "never"}, {"run"}),
+    ("kt run ", {"demo", "smollm2"}, {"model"}),
+    ("kt completion ", {"bash", "zsh", "fish"}, {"run"}),
+    ("kt config set --j", {"--json"}, {"--yes"}),
+]
+
+
+@pytest.mark.parametrize(("line", "present", "absent"), CASES, ids=[line for line, _, _ in CASES])
+def test_bash(line: str, present: set[str], absent: set[str], with_kt: dict[str, str], tmp_path: Path) -> None:
+    words = line + ("''" if line.endswith(" ") else "")
+    script = f'source "{FOLDER}/kt.bash"; COMP_WORDS=({words})'
+    script += '; COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _kt; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", script], env=with_kt, capture_output=True, text=True, cwd=tmp_path)
+    found = set(done.stdout.split())
+    assert present <= found and not absent & found, (found, done.stderr)
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+@pytest.mark.parametrize(("line", "present", "absent"), CASES, ids=[line for line, _, _ in CASES])
+def test_fish(line: str, present: set[str], absent: set[str], with_kt: dict[str, str], tmp_path: Path) -> None:
+    script = f'source "{FOLDER}/kt.fish"; complete -C "{line}"'
+    more = {**with_kt, "HOME": str(tmp_path)}
+    done = subprocess.run(["fish", "-c", script], env=more, capture_output=True, text=True, cwd=tmp_path)
+    found = {row.split("\t")[0] for row in done.stdout.splitlines()}
+    assert present <= found and not absent & found, (found, done.stderr)
+
+
+def test_command_prints_the_script(kt: Run) -> None:
+    assert kt("completion", "bash").out == (FOLDER / "kt.bash").read_text()
+    failed = kt("completion", "tcsh")
+    assert failed.code == 2 and "bash, zsh, fish" in failed.err

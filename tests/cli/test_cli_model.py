@@ -1,0 +1,72 @@
+"""`kt model`: the store through the command line. Nothing is downloaded."""
+
+from pathlib import Path
+
+import pexpect
+import pytest
+from cli_runner import Run
+
+
+@pytest.fixture
+def pulled(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "kt" / "models" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "mine.gguf").write_bytes(b"x" * 2048)
+    return folder
+
+
+def test_list(kt: Run, pulled: Path) -> None:
+    models = {m["name"]: m for m in kt("model", "list", "--json").json["models"]}
+    assert models["mine"]["pulled"] and models["mine"]["bytes"] == 2048 and models["mine"]["format"] == "gguf"
+    assert not models["demo"]["pulled"] and models["demo"]["about"]
+    assert kt("model", "list", "--quiet").out.split()[0] == "mine"
+    assert "2.00 KiB" in kt("model", "list").out
+    assert "名称" in kt("model", "list", more={"KT_LANG": "zh"}).out
+
+
+def test_path(kt: Run, pulled: Path) -> None:
+    assert kt("model", "path", "mine").out.strip() == str(pulled / "mine.gguf")
+    assert kt("model", "path", "min").code == 4
+
+
+def test_models_folder_from_the_environment(kt: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" / "other"
+    folder.mkdir(parents=True)
+    (folder / "o.gguf").write_bytes(b"x")
+    names = kt("model", "list", "-q", more={"KT_PATHS_MODELS": str(folder.parent)}).out.split()
+    assert "other" in names
+
+
+def test_models_folder_from_the_settings(kt: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" / "other"
+    folder.mkdir(parents=True)
+    (folder / "o.gguf").write_bytes(b"x")
+    kt("config", "set", "paths.models", str(folder.parent))
+    assert "other" in kt("model", "list", "-q").out.split()
+
+
+def test_rm_without_a_terminal_needs_yes(kt: Run, pulled: Path) -> None:
+    done = kt("model", "rm", "mine")
+    assert done.code == 2 and "--yes" in done.err and pulled.exists()
+    assert kt("model", "rm", "mine", "--json").code == 2 and pulled.exists()
+    assert kt("model", "rm", "mine", "--yes").code == 0 and not pulled.exists()
+    assert kt("model", "rm", "mine", "--yes").code == 4
+
+
+def test_rm_asks_on_a_terminal(env: dict[str, str], pulled: Path) -> None:
+    import sys
+
+    for answer, gone in (("n", False), ("", False), ("y", True)):
+        child = pexpect.spawn(
+            sys.executable, ["-m", "kt_cli", "model", "rm", "mine"], env=env, encoding="utf-8", timeout=20
+        )
+        child.expect(r"Delete .*mine \(2.00 KiB\)\? \[y/N\]")
+        child.sendline(answer)
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == (0 if gone else 1) and pulled.exists() != gone
+
+
+def test_pull_unknown(kt: Run) -> None:
+    done = kt("model", "pull", "demoo")
+    assert done.code == 4 and "demo" in done.err

@@ -1,0 +1,248 @@
+"""`kt run` against a stand-in engine that speaks the pipe protocol and HTTP."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli_runner import Run
+from fake_openai import FakeServer
+
+from kt_cli import servers
+from kt_core import paths
+
+STAND_IN = (str(Path(__file__).parent / "stand_in.py"),)
+ANSWER = FakeServer().answer
+
+
+def wait_for(condition: object, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(env: dict[str, str], *args: str) -> Iterator[subprocess.Popen[str]]:
+    """`kt run tiny` in the background, ready."""
+    command = [sys.executable, *STAND_IN, "run", "tiny", *args]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: process.poll() is not None or servers.running())
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.2)  # the ready event follows the state file
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for server in servers.running():
+            wait_for(lambda pid=server.pid: not servers.alive(pid))
+
+
+def test_one_answer(kt: Run, tmp_path: Path) -> None:
+    done = kt("run", "tiny", "-p", "Where?", program=STAND_IN)
+    assert done.code == 0 and done.out == ANSWER + "\n"
+    lines = done.err.splitlines()
+    assert lines[0].startswith("Loading weights 1 of 4 modules")
+    assert lines[1] == "Warning: A warning of the server."
+    assert lines[2] == "11 tokens in, 50.0 tok/s · 7 tokens out, 7.5 tok/s" and len(lines) == 3
+    assert not servers.running()
+    assert not list((tmp_path / "state" / "kt" / "plans").iterdir())
+
+
+def test_prompt_from_stdin_and_quiet(kt: Run) -> None:
+    done = kt("run", "tiny", "-p", "-", "-q", input="Where?", program=STAND_IN)
+    assert done.code == 0 and done.out == ANSWER + "\n" and done.err == "Warning: A warning of the server.\n"
+    empty = kt("run", "tiny", "-p", "-", input=" \n", program=STAND_IN)
+    assert empty.code == 2 and "empty" in empty.err
+
+
+def test_json_answer(kt: Run) -> None:
+    done = kt("run", "tiny", "-p", "Where?", "--json", program=STAND_IN)
+    found = done.json
+    assert found["answer"] == ANSWER and found["prompt_tokens"] == 11 and found["decode_rate"] == 7.5 and done.err == ""
+
+
+FAILURES = [
+    ("error", 5, ["Error: The file is damaged.", "  Layer 3 is cut.", "  Pull it again. Log: {log}"]),
+    ("crash", 1, ["Error: The server ended with code 9.", "  last words of the log", "  Log: {log}"]),
+    (
+        "killed",
+        1,
+        ["Error: The server was killed by signal 9.", "  Linux does this when memory runs out", "  Log: {log}"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "said"), FAILURES, ids=[kind for kind, _, _ in FAILURES])
+def test_failures_name_reason_and_log(kind: str, code: int, said: list[str], kt: Run, tmp_path: Path) -> None:
+    done = kt("run", "tiny", "-p", "x", more={"KT_TEST_SERVER": kind}, program=STAND_IN)
+    assert done.code == code and done.out == ""
+    lines = done.err.splitlines()[-3:]
+    (log,) = (tmp_path / "state" / "kt" / "logs").glob("*tiny.log")
+    for line, expected in zip(lines, said, strict=True):
+        assert line.startswith(expected.format(log=log))
+    assert "last words" in log.read_text()
+    as_json = kt("run", "tiny", "-p", "x", "--json", more={"KT_TEST_SERVER": kind}, program=STAND_IN)
+    assert as_json.code == code and as_json.json["error"]["exit_code"] == code
+
+
+def test_serve_until_interrupted(env: dict[str, str]) -> None:
+    with serving(env) as process:
+        (server,) = servers.running()
+        assert server.model == "tiny"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 130 and out == ""
+        assert re.search(r"tiny is ready at http://127\.0\.0\.1:\d+", err) and "Log: " in err
+        assert not servers.alive(server.pid) and not servers.running()
+
+
+def test_sigterm_stops_cleanly(env: dict[str, str]) -> None:
+    with serving(env, "--json") as process:
+        (server,) = servers.running()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0 and err == ""
+        ready = json.loads(out)
+        assert ready["url"] == server.url and ready["pid"] == server.pid and Path(ready["log"]).exists()
+        assert not servers.alive(server.pid)
+
+
+def test_server_dies_with_the_command(env: dict[str, str]) -> None:
+    with serving(env) as process:
+        (server,) = servers.running()
+        process.kill()
+        wait_for(lambda: not servers.alive(server.pid))
+
+
+def test_server_that_dies_is_reported(env: dict[str, str]) -> None:
+    with serving(env) as process:
+        os.kill(servers.running()[0].pid, signal.SIGKILL)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 1 and "killed by signal 9" in err and "Log: " in err
+
+
+def test_interrupt_while_loading(env: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, *STAND_IN, "run", "tiny"]
+    slow = {**env, "KT_TEST_SERVER": "slow"}
+    process = subprocess.Popen(command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    logs = tmp_path / "state" / "kt" / "logs"
+    wait_for(lambda: logs.exists() and any("last words" in log.read_text() for log in logs.iterdir()))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Error" not in err
+
+
+def test_prompt_uses_the_running_server(env: dict[str, str], kt: Run) -> None:
+    with serving(env):
+        (server,) = servers.running()
+        done = kt("run", "tiny", "-p", "x", program=STAND_IN)
+        assert done.code == 0 and done.out == ANSWER + "\n" and "Loading" not in done.err
+        assert servers.running() == [server]
+        own = kt("run", "tiny", "-p", "x", "--threads", "1", program=STAND_IN)  # another plan: a server of its own
+        assert own.code == 0 and "Loading" in own.err
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_occupied_port(kt: Run, taken_port: int) -> None:
+    done = kt("run", "tiny", "--dry-run", "--port", str(taken_port), program=STAND_IN)
+    assert done.code == 1 and f"Port {taken_port} is taken" in done.err
+    free = int(re.findall(r"--port (\d+)", done.err)[0])
+    assert taken_port < free <= taken_port + 100
+    preferred = kt("run", "tiny", "--dry-run", "--json", more={"KT_SERVER_PORT": str(taken_port)}, program=STAND_IN)
+    assert preferred.json["server"]["port"] == free
+
+
+def test_address_of_another_machine(kt: Run) -> None:
+    done = kt("run", "tiny", "--dry-run", "--host", "203.0.113.1", program=STAND_IN)
+    assert done.code == 2 and "203.0.113.1" in done.err
+    assert kt("run", "tiny", "--dry-run", "--host", "no such host", program=STAND_IN).code == 2
+
+
+def test_dry_run_shows_reasons(kt: Run, tmp_path: Path) -> None:
+    done = kt("run", "tiny", "--dry-run", "--threads", "3", program=STAND_IN)
+    assert done.code == 0 and "because of threads" in done.out and "~1.00 GiB" in done.out
+    found = kt("run", "tiny", "--dry-run", "--threads", "3", "--json", program=STAND_IN).json
+    assert found["decisions"][0] == {"name": "threads", "value": 3, "reason": "because of threads", "source": "user"}
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("option", [("--system", "x"), ("--temperature", "1"), ("--max-tokens", "5")])
+def test_options_that_need_a_prompt(option: tuple[str, str], kt: Run) -> None:
+    done = kt("run", "tiny", *option, program=STAND_IN)
+    assert done.code == 2 and option[0] in done.err
+
+
+def test_request_carries_the_options(server: FakeServer, kt: Run, env: dict[str, str]) -> None:
+    """Through a state file that names the fake server; the process behind it is this test's child."""
+    holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "kt_core.server"])
+    try:
+        state = paths.state_dir() / "servers" / f"{holder.pid}.json"
+        state.parent.mkdir(parents=True)
+        state.write_text(json.dumps({"pid": holder.pid, "url": server.url, "model": "tiny"}))
+        options = ("--temperature", "0.5", "--max-tokens", "9", "--system", "Be brief.")
+        assert kt("run", "tiny", "-p", "Where?", *options, program=STAND_IN).code == 0
+        settings = {
+            "KT_CHAT_TEMPERATURE": "0",
+            "KT_CHAT_SYSTEM": "Be kind.",
+            "KT_CHAT_MAX_TOKENS": "3",
+            "KT_SERVER_API_KEY": "k",
+        }
+        assert kt("run", "tiny", "-p", "Where?", more=settings, program=STAND_IN).code == 0
+        assert kt("run", "tiny", "-p", "Where?", program=STAND_IN).code == 0
+        given, set_, plain = server.requests
+        assert (given["temperature"], given["max_tokens"]) == (0.5, 9)
+        assert given["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+        assert (set_["temperature"], set_["max_tokens"], set_["messages"][0]["content"]) == (0, 3, "Be kind.")
+        assert server.headers[1]["Authorization"] == "Bearer k" and "Authorization" not in server.headers[2]
+        assert "temperature" not in plain and "max_tokens" not in plain and len(plain["messages"]) == 1
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_stale_state_files_are_dropped() -> None:
+    folder = paths.state_dir() / "servers"
+    folder.mkdir(parents=True)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (folder / f"{dead.pid}.json").write_text(json.dumps({"pid": dead.pid, "url": "http://x", "model": "m"}))
+    (folder / f"{os.getpid()}.json").write_text(json.dumps({"pid": os.getpid(), "url": "http://x", "model": "m"}))
+    (folder / "1.json").write_text("{")
+    assert servers.running() == []  # dead, a number that another program has, and half a file
+    assert [p.name for p in folder.iterdir()] == ["1.json"]
+
+
+@pytest.mark.parametrize(("name", "near"), [("demoo", "demo"), ("smolm2", "smollm2")])
+def test_unknown_model_names_near_ones(name: str, near: str, kt: Run) -> None:
+    done = kt("run", name, "-p", "x")
+    assert done.code == 4 and near in done.err and len(done.err.splitlines()) <= 3
+
+
+def test_dry_run_does_not_download(kt: Run, tmp_path: Path) -> None:
+    done = kt("run", "demo", "--dry-run")
+    assert done.code == 4 and "kt model pull demo" in done.err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all"])
+def test_damaged_file(content: bytes, kt: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bad.gguf"
+    file.write_bytes(content)
+    done = kt("run", str(file), "--dry-run")
+    assert done.code == 5 and "bad.gguf" in done.err

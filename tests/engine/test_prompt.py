@@ -1,0 +1,113 @@
+"""Prompts: the model's template, arguments, tools, and never two begin-of-text tokens."""
+
+import copy
+
+import pytest
+import tinymodel
+
+from kt_core.engine.prompt import chat_text, render, template_arguments
+from kt_core.errors import UsageError
+from kt_core.types import Request
+
+USER = {"role": "user", "content": "hello"}
+
+
+def with_template(template):
+    tokenizer = copy.copy(tinymodel.tokenizer())
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_chat_is_what_transformers_renders():
+    tokenizer = tinymodel.tokenizer()
+    messages = (USER, {"role": "assistant", "content": "hi"}, USER)
+    expected = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert render(tokenizer, Request("r", messages=messages)) == expected
+    assert expected.count(tokenizer.bos_token_id) == 1
+
+
+def test_text_has_one_bos():
+    tokenizer = tinymodel.tokenizer()
+    assert render(tokenizer, Request("r", text="hello"))[:1] == [0]
+    twice = render(tokenizer, Request("r", text="<|bos|>hello"))
+    assert twice == render(tokenizer, Request("r", text="hello"))
+
+
+def test_no_bos_where_the_tokenizer_has_none():
+    tokenizer = copy.copy(tinymodel.tokenizer())
+    tokenizer.bos_token = None
+    ids = tokenizer("hello", add_special_tokens=False)["input_ids"]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.chat_template = template
+    assert render(tokenizer, Request("r", messages=(USER,))) == ids
+
+
+def test_continue_final():
+    messages = (USER, {"role": "assistant", "content": "I am"})
+    text = chat_text(tinymodel.tokenizer(), Request("r", messages=messages, continue_final=True))
+    assert text.endswith("<|assistant|>I am")
+
+
+def test_tokens_pass_through():
+    assert render(tinymodel.tokenizer(), Request("r", tokens=(5, 6))) == [5, 6]
+
+
+@pytest.mark.parametrize("fields", [{"tokens": ()}, {"messages": ()}])
+def test_empty_prompt(fields):
+    tokenizer = with_template("{% for m in messages %}{{ m.content }}{% endfor %}")
+    with pytest.raises(UsageError):
+        render(tokenizer, Request("r", **fields))
+
+
+def test_template_refusal_is_passed_on():
+    with pytest.raises(UsageError, match="roles must alternate"):
+        render(tinymodel.tokenizer(), Request("r", messages=(USER, USER)))
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ messages[0].content + 1 }}", "{% for %}", "{{ missing.attribute }}", "{{ no_such_function(1) }}"]
+)
+def test_any_template_fault_is_an_error_of_the_request(template):
+    with pytest.raises(UsageError) as e:
+        render(with_template(template), Request("r", messages=(USER,)))
+    assert e.value.key == "engine.template"
+
+
+def test_no_template():
+    with pytest.raises(UsageError) as e:
+        render(with_template(None), Request("r", messages=(USER,)))
+    assert e.value.key == "engine.no_chat_template"
+
+
+def test_template_with_dates_namespaces_and_loop_controls():
+    template = (
+        "{% set ns = namespace(n=0) %}{% for m in messages %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
+        "{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ strftime_now('%Y')[:2] }}"
+        "{% generation %}x{% endgeneration %}"
+    )
+    messages = (USER, {"role": "tool", "content": "t"})
+    assert chat_text(with_template(template), Request("r", messages=messages)) == "120x"
+
+
+def test_arguments_reach_the_template():
+    tokenizer = tinymodel.tokenizer()
+    on = chat_text(tokenizer, Request("r", messages=(USER,), template_args={"enable_thinking": True}))
+    off = chat_text(tokenizer, Request("r", messages=(USER,), template_args={"enable_thinking": False}))
+    assert off == on + "<nothink>"
+    assert template_arguments(tokenizer.chat_template) == {"enable_thinking"}
+
+
+@pytest.mark.parametrize("name", ["thinking", "messages", "chat_template", "tokenize", "bos_token"])
+def test_unknown_arguments_are_reported(name):
+    with pytest.raises(UsageError, match="enable_thinking") as e:
+        render(tinymodel.tokenizer(), Request("r", messages=(USER,), template_args={name: 1}))
+    assert name in str(e.value)
+
+
+def test_tools_and_tool_calls():
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    messages = (USER, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "cold"})
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+    text = chat_text(tinymodel.tokenizer(), Request("r", messages=messages, tools=(tool,)))
+    assert "<|assistant|>[weather:Oslo]<|end|>" in text
+    assert '<|tools|>[{"type": "function"' in text

@@ -1,0 +1,190 @@
+"""The sampler against an independent float64 model in numpy, and its frequencies against the distribution."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from kt_core.engine import sampler
+from kt_core.types import Sampling
+
+VOCAB = 40
+
+
+def reference(logits: np.ndarray, s: Sampling, prompt: list[int], answer: list[int]) -> np.ndarray:
+    """Probabilities [vocab] in float64, written from the definitions with loops and sorts."""
+    return reference_with_margin(logits, s, prompt, answer)[0]
+
+
+def reference_with_margin(logits: np.ndarray, s: Sampling, prompt: list[int], answer: list[int]):
+    """Also how close the nearest cut came to falling elsewhere (exact ties aside)."""
+    margins = [1.0]
+    values = logits.astype(np.float64).copy()
+    for i in range(len(values)):
+        if i in prompt or i in answer:
+            values[i] = values[i] / s.repetition_penalty if values[i] > 0 else values[i] * s.repetition_penalty
+        count = answer.count(i)
+        values[i] -= count * s.frequency_penalty + (s.presence_penalty if count else 0)
+        values[i] += s.logit_bias.get(i, 0.0)
+    if s.temperature == 0:
+        out = np.zeros(len(values))
+        out[int(np.argmax(values))] = 1
+        return out, 1.0
+    order = sorted(range(len(values)), key=lambda i: (-values[i], i))
+    weights = np.exp((values - values.max()) / s.temperature)
+    if 0 < s.top_k < len(order):
+        margins.append(values[order[s.top_k - 1]] - values[order[s.top_k]] or 1.0)
+        order = order[: s.top_k]
+    share = weights[order] / weights[order].sum()
+    if s.top_p < 1:
+        mass, kept = 0.0, 0
+        while kept < len(order) and mass < s.top_p:
+            mass += share[kept]
+            kept += 1
+            margins.append(abs(mass - s.top_p))
+        order = order[: max(kept, 1)]
+        share = weights[order] / weights[order].sum()
+    if s.min_p:
+        margins += [gap for gap in abs(share / share.max() - s.min_p) if gap]
+        order = [i for i, p in zip(order, share, strict=True) if p >= s.min_p * share.max()]
+    out = np.zeros(len(values))
+    out[order] = weights[order] / weights[order].sum()
+    return out, min(margins)
+
+
+def ours(logits: torch.Tensor, s: Sampling, prompt: list[int], answer: list[int]) -> np.ndarray:
+    state = sampler.start(s, prompt, len(logits))
+    for token in answer:
+        state.add(token)
+    ids, probabilities = sampler.candidates(sampler.penalize(logits, s, state), s)
+    out = np.zeros(len(logits))
+    out[ids.numpy()] = probabilities.numpy()
+    return out
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    temperature=st.sampled_from([0.05, 0.7, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 1, 5, VOCAB, VOCAB + 9]),
+    top_p=st.sampled_from([0.0, 0.1, 0.63, 0.95, 1.0]),
+    min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    frequency=st.sampled_from([0.0, 0.7, -1.5]),
+    presence=st.sampled_from([0.0, 1.1]),
+    repetition=st.sampled_from([1.0, 1.3, 0.8]),
+    ties=st.booleans(),
+)
+def test_distribution(seed, temperature, top_k, top_p, min_p, frequency, presence, repetition, ties):
+    rng = np.random.default_rng(seed)
+    # Quarters are exact in float32, so that ties are ties in both models; penalties break them alike.
+    raw = rng.integers(-8, 8, VOCAB) / 4 if ties else rng.normal(0, 2, VOCAB)
+    logits = torch.tensor(raw, dtype=torch.float32)
+    s = Sampling(temperature, top_k, top_p, min_p, None, frequency, presence, repetition, {3: 1.5, 9: -100.0})
+    prompt, answer = rng.integers(0, VOCAB, 6).tolist(), rng.integers(0, VOCAB, 4).tolist()
+    expected, margin = reference_with_margin(logits.numpy(), s, prompt, answer)
+    # A cut between tokens that differ only in the last bits of float32 may fall either way.
+    assume(margin > 1e-5)
+    got = ours(logits, s, prompt, answer)
+    # A float32 logit is off by |l| * 2^-23 < 3e-6 after penalties and bias; divided by 0.05 that is 6e-5 in the exponent.
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=1e-9)
+    assert math.isclose(got.sum(), 1.0, rel_tol=1e-9)
+
+
+def test_top_k_of_equal_logits_keeps_exactly_k():
+    ids, probabilities = sampler.candidates(torch.zeros(VOCAB), Sampling(top_k=5))
+    assert ids.tolist() == [0, 1, 2, 3, 4]
+    assert probabilities.tolist() == pytest.approx([0.2] * 5)
+
+
+def test_top_p_looks_beyond_its_first_window():
+    logits = torch.zeros(5000)
+    ids, _ = sampler.candidates(logits, Sampling(top_p=0.5))
+    assert ids.tolist() in (list(range(2500)), list(range(2501)))  # 2500 * (1/5000) may round to just below 0.5
+
+
+@pytest.mark.parametrize("s", [Sampling(), Sampling(temperature=0.6, top_k=6), Sampling(top_p=0.8, min_p=0.1)])
+def test_frequencies(s):
+    """Pearson's chi-square against the reference, at a level of one in a million."""
+    logits = torch.tensor(np.random.default_rng(1).normal(0, 1.5, 12), dtype=torch.float32)
+    expected = reference(logits.numpy(), s, [], [])
+    draws = 20000
+    state = sampler.start(Sampling(seed=5), [], 12)
+    ids, probabilities = sampler.candidates(logits, s)
+    counts = np.zeros(12)
+    for _ in range(draws):
+        counts[int(ids[sampler.draw(probabilities, state.generator)])] += 1
+    assert (counts[expected == 0] == 0).all()
+    kept = expected > 0
+    chi = (((counts - draws * expected) ** 2)[kept] / (draws * expected[kept])).sum()
+    freedom = int(kept.sum()) - 1
+    # Wilson-Hilferty: the cube root of chi-square/freedom is close to normal; 4.75 is its one-in-a-million point.
+    bound = freedom * (1 - 2 / (9 * freedom) + 4.75 * math.sqrt(2 / (9 * freedom))) ** 3
+    assert chi < bound
+
+
+def sequence(s: Sampling, choice: int = 0, steps: int = 30) -> list[int]:
+    state = sampler.start(s, [1, 2], VOCAB, choice)
+    rng = np.random.default_rng(2)
+    return [sampler.sample(torch.tensor(rng.normal(0, 1, VOCAB), dtype=torch.float32), s, state) for _ in range(steps)]
+
+
+def test_seed_repeats_and_choices_differ():
+    assert sequence(Sampling(seed=11)) == sequence(Sampling(seed=11))
+    assert sequence(Sampling(seed=11)) != sequence(Sampling(seed=12))
+    assert sequence(Sampling(seed=11), choice=1) == sequence(Sampling(seed=12))
+    assert sequence(Sampling()) != sequence(Sampling())
+    for extreme in (-(2**63), 2**63 - 1, 0, -1):
+        assert sequence(Sampling(seed=extreme), 1) == sequence(Sampling(seed=extreme), 1)
+
+
+def test_greedy_takes_the_first_of_equal_logits():
+    logits = torch.zeros(VOCAB)
+    logits[[7, 21]] = 1.0
+    s = Sampling(temperature=0.0)
+    assert sampler.sample(logits, s, sampler.start(s, [], VOCAB)) == 7
+
+
+def test_tiny_temperature_is_greedy():
+    logits = torch.tensor([1.0, 3.0, 2.0])
+    for temperature in (1e-300, 1e-9, 1e-3):
+        s = Sampling(temperature=temperature, seed=1)
+        assert sampler.sample(logits, s, sampler.start(s, [], 3)) == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "logits", [[math.nan, 1.0, 2.0], [-math.inf] * 3, [math.inf, 0.0, 0.0], [math.nan] * 3], ids=str
+)
+def test_unusable_logits_are_an_error(logits, temperature):
+    s = Sampling(temperature=temperature)
+    with pytest.raises(sampler.BadLogits):
+        sampler.sample(torch.tensor(logits), s, sampler.start(s, [], 3))
+
+
+def test_some_minus_infinity_is_fine():
+    s = Sampling(top_p=0.9, top_k=2, seed=3)
+    logits = torch.tensor([-math.inf, 0.0, -math.inf])
+    assert sampler.sample(logits, s, sampler.start(s, [], 3)) == 1
+
+
+def test_input_is_left_alone():
+    logits = torch.tensor([1.0, 2.0, 3.0])
+    s = Sampling(logit_bias={0: 5.0}, repetition_penalty=2.0, presence_penalty=1.0)
+    sampler.sample(logits, s, sampler.start(s, [1], 3))
+    assert logits.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_logprobs_come_from_raw_logits():
+    raw = np.random.default_rng(3).normal(0, 3, VOCAB)
+    logits = torch.tensor(raw, dtype=torch.float32)
+    exact = logits.numpy().astype(np.float64)
+    exact = exact - np.log(np.exp(exact - exact.max()).sum()) - exact.max()
+    entry = sampler.logprobs(logits, 4, 5)
+    assert entry.logprob == pytest.approx(exact[4], rel=1e-12)
+    assert [token for token, _ in entry.top] == np.argsort(-exact)[:5].tolist()
+    assert [value for _, value in entry.top] == pytest.approx(np.sort(exact)[::-1][:5].tolist(), rel=1e-12)
+    assert sum(math.exp(value) for _, value in sampler.logprobs(logits, 4, VOCAB).top) <= 1 + 1e-12
+    assert sampler.logprobs(logits, 4, 0).top == ()

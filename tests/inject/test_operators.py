@@ -1,0 +1,130 @@
+"""Operators refuse what they cannot compute, in words; a model that is not whole does not run."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from kt_core.engine.loader import build
+from kt_core.errors import BadData, Unsupported
+from kt_core.models import resolve
+from kt_core.operators.embedding import Embedding
+from kt_core.operators.experts import Experts
+from kt_core.operators.linear import Linear
+from kt_core.weights import Matrix, open_weights
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "vocab_size": 64,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.manual_seed(3)
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", **SMALL)).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def load(folder):
+    return build(open_weights(resolve(str(folder))), lambda *_: None)
+
+
+def edit(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, {"format": "pt"})
+
+
+def test_whole_checkpoint_leaves_nothing_on_meta(folder):
+    model = load(folder)
+    assert not [n for n, p in (*model.named_parameters(), *model.named_buffers()) if p.is_meta]
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.mlp.experts.2.down_proj.weight"])
+def test_missing_tensor_is_an_error(folder, name):
+    edit(folder, lambda tensors: tensors.pop(name))
+    with pytest.raises((BadData, Unsupported)):
+        load(folder)
+
+
+def test_unused_tensor_is_an_error(folder):
+    edit(folder, lambda tensors: tensors.update({"model.layers.1.mlp.extra.weight": torch.ones(2)}))
+    with pytest.raises(BadData, match=r"extra\.weight"):
+        load(folder)
+
+
+def test_layers_of_multi_token_prediction_are_skipped(folder):
+    edit(folder, lambda tensors: tensors.update({"model.layers.2.eh_proj.weight": torch.ones(2, 2)}))
+    load(folder)
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.self_attn.q_proj.weight"])
+def test_wrong_shape_is_an_error(folder, name):
+    edit(folder, lambda tensors: tensors.update({name: torch.ones(8, 32) if "q_proj" in name else torch.ones(7)}))
+    with pytest.raises(BadData, match=name):
+        load(folder)
+
+
+def test_unknown_device():
+    with pytest.raises(Unsupported, match="cuda:0"):
+        Linear("lm_head", weights=None, config=None, orig_module=nn.Linear(2, 2), generate_device="cuda:0")
+
+
+class OddExperts(nn.Module):
+    def __init__(self, **flags):
+        super().__init__()
+        self.num_experts = 2
+        self.down_proj = torch.empty(2, 32, 32)
+        self.__dict__.update(flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "act", "words"),
+    [
+        ({"has_bias": True}, "silu", "has_bias"),
+        ({"has_gate": False}, "silu", "has_gate"),
+        ({"is_transposed": True}, "silu", "is_transposed"),
+        ({"num_experts": 3}, "silu", "2 experts stored, 3 expected"),
+        ({}, "relu2", "relu2"),
+    ],
+)
+def test_layouts_without_a_kernel_are_refused(flags, act, words):
+    weights = SimpleNamespace(experts=lambda key: 2)
+    experts = Experts("m.experts", weights, SimpleNamespace(hidden_act=act), OddExperts(**flags))
+    with pytest.raises(Unsupported, match=words):
+        experts.load()
+
+
+def test_a_family_with_its_own_gate_is_refused():
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
+
+    class Clamped(OddExperts):
+        _apply_gate = GptOssExperts._apply_gate
+
+    weights = SimpleNamespace(experts=lambda key: 2)
+    experts = Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), Clamped())
+    with pytest.raises(Unsupported, match="_apply_gate"):
+        experts.load()
+
+
+def test_embedding_decodes_only_the_rows_asked_for():
+    table = np.random.default_rng(0).standard_normal((50, 32)).astype(np.float32)
+    weights = SimpleNamespace(matrix=lambda name: Matrix("F32", 50, 32, table.view(np.uint8)))
+    embedding = Embedding("embed", weights, None, nn.Embedding(50, 32, device="meta"))
+    embedding.load()
+    ids = torch.tensor([[3, 3, 49], [0, 1, 2]])
+    assert torch.equal(embedding(ids), torch.from_numpy(table)[ids])

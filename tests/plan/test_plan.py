@@ -1,0 +1,214 @@
+"""Plans for machines and models of many sizes: decisions, their reasons, and refusals with numbers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kt_core.errors import DoesNotFit, Unsupported, UsageError
+from kt_core.plan import KERNEL_FORMATS, make_plan, memory
+from kt_core.plan.tiers import TIERS
+from kt_core.types import Machine, ModelFiles, ModelSpec, Plan
+
+GIB = 2**30
+AVX2 = ("avx2", "f16c", "fma")
+FILES = ModelFiles("m", "/models/m.gguf", "gguf", ("/models/m.gguf",))
+
+
+@pytest.fixture(autouse=True)
+def english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KT_LANG", "en")
+
+
+def machine(gib: float = 16, cores: int = 8, smt: bool = True, **changes: Any) -> Machine:
+    cpus = cores * (2 if smt else 1)
+    fields: dict[str, Any] = {
+        "cpu_model": "Test CPU",
+        "architecture": "x86_64",
+        "features": AVX2,
+        "logical_cpus": cpus,
+        "physical_cores": cores,
+        "allowed_cpus": tuple(range(cpus)),
+        "numa_nodes": {0: tuple(range(cpus))},
+        "limits": {"affinity": float(cpus), "cores": float(cores)},
+        "memory_total": int(gib * GIB),
+        "memory_available": int(gib * GIB),
+    }
+    return Machine(**(fields | changes))
+
+
+def spec(weights_gib: float = 4, kv: int = 100_000, context: int = 8192, **changes: Any) -> ModelSpec:
+    size = int(weights_gib * GIB)
+    fields: dict[str, Any] = {
+        "family": "glm4_moe",
+        "layers": 30,
+        "hidden": 2048,
+        "vocab": 50_000,
+        "context": context,
+        "experts": 16,
+        "experts_per_token": 8,
+        "parameters": size * 2,
+        "bytes_by_part": {"experts": size * 3 // 4, "other": size - size * 3 // 4},
+        "kv_bytes_per_token": kv,
+        "formats": {"Q4_1": size},
+    }
+    return ModelSpec(**(fields | changes))
+
+
+def plan(machine_: Machine, spec_: ModelSpec, **overrides: Any) -> Plan:
+    return make_plan(machine_, FILES, spec_, overrides)
+
+
+def reason(made: Plan, name: str) -> str:
+    return next(d.reason for d in made.decisions if d.name == name)
+
+
+def test_laptop_of_16_gib() -> None:
+    made = plan(machine(16, cores=8), spec(4))
+    assert [d.name for d in made.decisions] == ["tier", "threads", "cpus", "context", "dtype"]
+    assert all(d.reason and d.source for d in made.decisions)
+    assert made.value("threads") == 8 and made.value("context") == 8192
+    assert made.value("cpus") is None and made.value("tier") is None and "avx2" in reason(made, "tier")
+    cache = 8192 * 100_000 * 32 // 30
+    assert made.device_bytes["cpu"] == pytest.approx(4 * GIB + (400 << 20) + 512 * 2048 * 64 + cache, abs=10_000)
+
+
+def test_prediction_grows_by_the_cache() -> None:
+    s = spec()
+    step = memory.predicted_bytes(s, 2000) - memory.predicted_bytes(s, 1000)
+    assert 1000 * s.kv_bytes_per_token <= step <= 1.1 * 1000 * s.kv_bytes_per_token
+
+
+def test_40_gib_on_an_8_gib_host_is_refused_unless_forced() -> None:
+    with pytest.raises(DoesNotFit) as caught:
+        plan(machine(8), spec(40))
+    assert caught.value.exit_code == 3
+    text = str(caught.value)
+    assert "40.00 GiB" in text and "8.00 GiB" in text and "--force" in text
+    made = plan(machine(8), spec(40), force=True)
+    assert made.value("force") is True and made.device_bytes["cpu"] > 40 * GIB
+    assert made.value("context") == 8192
+
+
+@pytest.mark.parametrize("gib", [5.0, 5.5, 6.0, 8.0, 64.0])
+def test_default_context_is_the_largest_that_fits(gib: float) -> None:
+    s = spec(4, kv=400_000, context=32_768)
+    made = plan(machine(gib), s)
+    context = made.value("context")
+    assert made.device_bytes["cpu"] <= gib * GIB
+    if context < s.context:
+        assert memory.predicted_bytes(s, context + 1) > gib * GIB
+        assert "32768" in reason(made, "context")
+    else:
+        assert gib == 64
+
+
+def test_too_long_a_context_names_the_one_that_fits() -> None:
+    s = spec(4, kv=400_000, context=32_768)
+    with pytest.raises(DoesNotFit) as caught:
+        plan(machine(6), s, context=30_000)
+    fits = int(str(caught.value).split("--context ")[1].split(".")[0])
+    assert plan(machine(6), s, context=fits).value("context") == fits
+    with pytest.raises(DoesNotFit):
+        plan(machine(6), s, context=fits + 1)
+    assert plan(machine(6), s, context=30_000, force=True).value("context") == 30_000
+
+
+def test_context_above_the_trained_one() -> None:
+    with pytest.raises(DoesNotFit, match="8192"):
+        plan(machine(64), spec(), context=8193)
+    assert plan(machine(64), spec(), context=8193, force=True).value("context") == 8193
+
+
+def test_unknown_memory_is_said_and_not_refused() -> None:
+    made = plan(machine(memory_total=0, memory_available=0), spec())
+    assert made.value("context") == 8192 and "not checked" in reason(made, "context")
+
+
+def test_quota_container() -> None:
+    limited = machine(64, 32, limits={"affinity": 64.0, "cores": 32.0, "quota": 2.5})
+    made = plan(limited, spec())
+    assert made.value("threads") == 2 and "quota is 2.5" in reason(made, "threads")
+    assert made.value("cpus") is None
+
+
+def test_more_threads_than_cores_is_warned_about() -> None:
+    made = plan(machine(cores=15), spec(), threads=30)
+    assert made.value("threads") == 30
+    assert "15 physical cores" in reason(made, "threads")
+    assert "may use" in reason(plan(machine(cores=15), spec(), threads=31), "threads")
+    assert reason(plan(machine(cores=15), spec(), threads=15), "threads") == "chosen by the user"
+
+
+@pytest.mark.parametrize("count", range(1, 65))
+def test_cpus_are_allowed_ones_and_never_empty(count: int) -> None:
+    eight = machine(64, 64, smt=False, numa_nodes={n: tuple(range(8 * n, 8 * n + 8)) for n in range(8)})
+    cpus = plan(eight, spec(), threads=count).value("cpus")
+    assert cpus is None or (cpus == list(range(64)) and count == 64)
+
+
+def test_pinning_respects_the_affinity() -> None:
+    made = plan(machine(allowed_cpus=(4, 5), limits={"affinity": 2.0, "cores": 2.0}), spec())
+    assert made.value("cpus") == [4, 5]
+    for bad in ([], [3], [4, 99]):
+        with pytest.raises(UsageError):
+            plan(machine(allowed_cpus=(4, 5)), spec(), cpus=bad)
+
+
+@pytest.mark.parametrize("architecture", ["aarch64", "ppc64", "unknown"])
+def test_other_architectures_run_the_portable_kernels(architecture: str) -> None:
+    made = plan(machine(architecture=architecture, features=("asimd",)), spec())
+    assert made.value("tier") == "scalar" and architecture in reason(made, "tier")
+
+
+def test_tiers() -> None:
+    assert plan(machine(), spec(), tier="scalar").value("tier") == "scalar"
+    with pytest.raises(UsageError, match="avx512_vnni"):
+        plan(machine(), spec(), tier="avx1024")
+    with pytest.raises(Unsupported, match="scalar, avx2"):
+        plan(machine(), spec(), tier="amx")
+    everything = tuple(sorted(TIERS["amx"]))
+    assert plan(machine(features=everything), spec(), tier="amx").value("tier") == "amx"
+
+
+def test_formats_without_a_kernel_are_refused_with_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "kt_core.models.spec.examples", lambda _files, formats: {f: ["blk.0.x", "blk.1.x"] for f in formats}
+    )
+    with pytest.raises(Unsupported) as caught:
+        plan(machine(), spec(formats={"Q4_K": 5, "F32": 6}))
+    text = str(caught.value)
+    assert "Q4_K: blk.0.x, blk.1.x" in text and "F32: " not in text
+    assert all(name in text for name in KERNEL_FORMATS) and caught.value.exit_code == 7
+
+
+def test_formats_are_those_of_the_kernels() -> None:
+    kernels = pytest.importorskip("kt_core.kernels")
+    assert set(KERNEL_FORMATS) == kernels.SUPPORTED
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{"threads": 0}, {"threads": -1}, {"threads": 2.5}, {"threads": True}, {"context": 0}, {"colour": 1}],
+)
+def test_senseless_wishes(wish: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        plan(machine(), spec(), **wish)
+
+
+def test_none_is_no_wish_and_the_plan_survives_its_file(tmp_path: Any) -> None:
+    made = plan(machine(cores=4, smt=False), spec(), threads=None, context=None, force=None)
+    assert made == plan(machine(cores=4, smt=False), spec())
+    made.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == made
+
+
+def test_dtype() -> None:
+    assert plan(machine(), spec(), dtype="float32").value("dtype") == "float32"
+    with pytest.raises(Unsupported, match="float32"):
+        plan(machine(), spec(), dtype="int3")
+
+
+def test_smaller_available_than_total_counts() -> None:
+    with pytest.raises(DoesNotFit):
+        plan(replace(machine(64), memory_available=3 * GIB), spec(4))

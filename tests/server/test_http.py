@@ -1,0 +1,459 @@
+"""Raw HTTP: envelopes, validation, streams on the wire, queue, disconnects."""
+
+import json
+import threading
+import time
+
+import httpx
+import pytest
+from live import USER
+from tinymodel import Scripted, byte_tokens
+
+from kt_core.server import openai as openai_dialect
+from kt_core.server import streaming
+from kt_core.server.state import State
+
+
+def error_of(response, status, code=None, param=None):
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
+    error = body["error"]
+    assert error["message"] and isinstance(error["message"], str)
+    assert code is None or error["code"] == code
+    assert param is None or error["param"] == param
+    return error["message"]
+
+
+def events_of(response):
+    """The data of every event; asserts the framing."""
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/event-stream")
+    blocks = response.text.split("\n\n")
+    assert blocks.pop() == ""
+    data = [b.removeprefix("data: ") for b in blocks if not b.startswith(":")]
+    assert all("\n" not in d for d in data)
+    return [d if d == "[DONE]" else json.loads(d) for d in data]
+
+
+# --- validation
+
+NUMBERS = [
+    ("max_tokens", [1, 2, 10**9, 1e9, 5.0, None], [0, -1, 1.5, "5", True, [], {}]),
+    ("max_completion_tokens", [1, 10**9, None], [0, -1, 1.5, "5"]),
+    ("temperature", [0, 2, 0.5, None], [-0.1, 2.1, "1", True]),
+    ("top_p", [0, 1, 0.5], [-0.1, 1.1, "1"]),
+    ("top_k", [-1, 0, 40], [-2, 1.5, "4"]),
+    ("min_p", [0, 1], [-0.1, 1.1]),
+    ("frequency_penalty", [-2, 2], [-2.1, 2.1]),
+    ("presence_penalty", [-2, 2], [-2.1, 2.1]),
+    ("repetition_penalty", [0.5, 1.2], [0, -1, 11]),
+    ("n", [1, 2], [0, -1, 129, 1.5, "2"]),
+    ("seed", [0, -1, 2**63 - 1, -(2**63)], [2**63, 1.5, "1"]),
+    ("stop", ["x", ["x", "y"], [], None], ["", [""], 5, ["x"] * 17, [1]]),
+    ("stop_token_ids", [[5], []], [["x"], 5, [99999]]),
+    ("logit_bias", [{"5": 1}, {}, None], [{"5": 101}, {"x": 1}, {"5": "1"}, {"99999": 1}, [5]]),
+    ("stream", [None, False], ["true", 1]),
+    ("timeout", [30, 0.5], [0, -1, "1"]),
+    ("ignore_eos", [True, False], [1, "x"]),
+    ("model", [None, "tiny/model"], [5]),
+]
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "complete"])
+@pytest.mark.parametrize(("field", "good", "bad"), NUMBERS, ids=[n for n, *_ in NUMBERS])
+def test_common_fields(server, endpoint, field, good, bad):
+    ask = getattr(server, endpoint)
+    base = {} if field.startswith("max_") else {"max_tokens": 1}
+    for value in good:
+        response = (
+            ask(**base, **{field: value}, logit_bias={"1": 100})
+            if field != "logit_bias"
+            else ask(**base, **{field: value})
+        )
+        assert response.status_code == 200, (value, response.text)
+    for value in bad:
+        message = error_of(ask(**base, **{field: value}), 400)
+        assert field in message or "Token" in message
+
+
+def test_not_a_number(server):
+    for text in ("NaN", "Infinity", "-Infinity", "1e999"):
+        body = '{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"temperature":' + text + "}"
+        error_of(server.http.post("/v1/chat/completions", content=body), 400)
+
+
+@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"5", b"\xff\xfe", b'{"prompt": "\\ud800"}', b"[" * 5000, b'{"messages": }'],
+    ids=repr,
+)
+def test_bodies_that_are_no_request(server, endpoint, body):
+    error_of(server.http.post(endpoint, content=body), 400)
+
+
+CHAT_BAD = {
+    "messages": [
+        [], None, "hi", [None], [{}], [{"role": "user"}], [{"role": "robot", "content": "x"}], [{"role": "user", "content": 5}],
+        [{"role": "user", "content": None}], [{"role": "assistant", "content": None}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}],
+        [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}],
+        [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": ["x"]}],
+    ],
+    "logprobs": [1, "x"],
+    "tools": ["x", [{"type": "function"}], [{"type": "web", "function": {"name": "x"}}]],
+    "tool_choice": ["required", {"type": "function", "function": {"name": "x"}}, "auto?"],
+    "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}],
+    "parallel_tool_calls": [False],
+    "functions": [[{"name": "x"}]],
+    "modalities": [["audio"], ["text", "audio"]],
+    "audio": [{"voice": "x"}],
+    "prediction": [{"type": "content"}],
+    "chat_template_kwargs": [5, {"no_such": 1}, {"tokenize": True}],
+    "stream_options": [{"include_usage": True}],
+    "grammar": ["root ::= x"],
+    "guided_json": [{}],
+    "structured_outputs": [{"json": {}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", CHAT_BAD)
+def test_chat_fields_refused(server, field):
+    for value in CHAT_BAD[field]:
+        message = error_of(server.chat(**{field: value, "max_tokens": 1}), 400)
+        assert field in message or field == "chat_template_kwargs", message
+
+
+def test_top_logprobs_needs_logprobs(server):
+    error_of(server.chat(top_logprobs=3), 400, param="top_logprobs")
+    error_of(server.chat(logprobs=True, top_logprobs=21), 400)
+    error_of(server.complete(logprobs=True), 400)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"prompt": ["a", "b"]}, {"prompt": 5}, {"prompt": []},
+        {"prompt": [[1, 2], [3]]}, {"prompt": [1, "a"]}, {"prompt": None}, {"prompt": [99999]}, {"prompt": [True]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_completion_fields_refused(server, fields):
+    error_of(server.complete(**fields), 400)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"user": "u"}, {"store": True}, {"metadata": {"a": "b"}}, {"service_tier": "auto"}, {"something_new": [1]},
+        {"reasoning_effort": "low"}, {"echo": False}, {"suffix": None}, {"best_of": 1}, {"response_format": {"type": "text"}},
+        {"tool_choice": "auto"}, {"tool_choice": "none"}, {"parallel_tool_calls": True}, {"modalities": ["text"]},
+        {"functions": None}, {"logprobs": None}, {"stream_options": None}, {"tools": None}, {"chat_template_kwargs": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_harmless_fields_are_ignored(server, fields):
+    assert server.chat(max_tokens=1, **fields).status_code == 200
+
+
+def test_both_names_of_the_limit(server):
+    assert server.chat(max_completion_tokens=3, ignore_eos=True).json()["usage"]["completion_tokens"] == 3
+    both = server.chat(max_completion_tokens=3, max_tokens=3, ignore_eos=True)
+    assert both.json()["usage"]["completion_tokens"] == 3
+    message = error_of(server.chat(max_completion_tokens=3, max_tokens=4), 400, param="max_completion_tokens")
+    assert "3" in message and "4" in message
+
+
+def test_content_shapes(server):
+    """Text parts equal their text; a developer is a system; null content goes with tool calls."""
+
+    def prompt_of(*messages, **fields):
+        response = server.chat(messages=list(messages), max_tokens=1, **fields)
+        assert response.status_code == 200, response.text
+        return response.json()["usage"]["prompt_tokens"]
+
+    parts = {"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]}
+    assert prompt_of(parts) == prompt_of({"role": "user", "content": "hel\nlo"})
+    developer, system = ({"role": r, "content": "be kind"} for r in ("developer", "system"))
+    assert prompt_of(developer, USER) == prompt_of(system, USER)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}
+    tool = {"role": "tool", "tool_call_id": "c", "content": "cold"}
+    assert prompt_of(USER, {"role": "assistant", "content": None, "tool_calls": [call]}, tool) > prompt_of(USER, tool)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    assert prompt_of(USER, tools=tools) > prompt_of(USER)
+    assert prompt_of(USER, tools=tools, tool_choice="none") == prompt_of(USER)
+
+
+def test_thinking_switch(server):
+    def prompt(**fields):
+        return server.chat(max_tokens=1, **fields).json()["usage"]["prompt_tokens"]
+
+    off = prompt(chat_template_kwargs={"enable_thinking": False})
+    assert off > prompt() == prompt(chat_template_kwargs={"enable_thinking": True})
+    assert prompt(reasoning_effort="none") == off
+    assert prompt(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}) == prompt()
+
+
+def test_template_that_raises(server):
+    message = error_of(server.chat(messages=[USER, USER]), 400, code="template")
+    assert "roles must alternate" in message
+    error_of(server.chat(messages=[USER, USER], stream=True), 400)
+
+
+def test_routes_and_methods(server):
+    error_of(server.http.get("/nowhere"), 404)
+    error_of(server.http.get("/v1/chat/completions"), 405)
+    error_of(server.http.get("/v1/models/other"), 404, code="model_not_found")
+    for stream in (False, True):
+        error_of(server.chat(model="other", stream=stream), 404, code="model_not_found", param="model")
+        error_of(server.complete(model="", stream=stream), 404)
+
+
+def test_body_limit(server, monkeypatch):
+    monkeypatch.setattr(openai_dialect, "MAX_BODY", 1000)
+    error_of(server.complete(prompt="x" * 1000), 413)
+
+
+def test_context_overflow_comes_before_the_stream(server):
+    for stream in (False, True):
+        for ask in (server.complete, server.chat):
+            prompt = (
+                {"prompt": [9] * 1500}
+                if ask == server.complete
+                else {"messages": [{"role": "user", "content": "é" * 700}]}
+            )
+            message = error_of(ask(stream=stream, **prompt), 400, code="context_length_exceeded")
+            assert "1024" in message
+    assert "1500" in error_of(server.complete(prompt=[9] * 1500), 400)
+    assert server.complete(prompt=[9] * 1023, max_tokens=50).json()["usage"]["completion_tokens"] == 1
+
+
+# --- what goes over the wire
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("limit", "reason"), [(1, "length"), (2, "length"), (3, "stop"), (None, "stop")])
+def test_finish_reason(serve, stream, limit, reason):
+    server = serve(Scripted(byte_tokens("ab")))
+    response = server.chat(max_tokens=limit, stream=stream)
+    if not stream:
+        body = response.json()
+        assert body["choices"][0]["finish_reason"] == reason
+        assert body["usage"]["completion_tokens"] == (limit or 3)
+        return
+    events = events_of(response)
+    assert events[-1] == "[DONE]"
+    assert events[-2]["choices"][0] == {"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}
+    assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    text = "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1])
+    assert text == "ab"[: limit or 2]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_timings(serve, stream):
+    server = serve(Scripted(byte_tokens("abcde"), delay=0.01))
+    response = server.complete(stream=stream)
+    timings = (events_of(response)[-2] if stream else response.json())["timings"]
+    assert timings["predicted_n"] == 6 and timings["cache_n"] == 0
+    assert timings["prompt_ms"] >= 10 and timings["predicted_ms"] >= 50
+    assert timings["predicted_per_second"] == pytest.approx(5e3 / timings["predicted_ms"])
+    assert timings["prompt_per_second"] == pytest.approx(timings["prompt_n"] * 1e3 / timings["prompt_ms"])
+    if stream:
+        assert all("timings" not in e for e in events_of(response)[:-2])
+
+
+def test_error_event_ends_the_stream(serve):
+    nan = Scripted(byte_tokens("abc"), shape=lambda step, logits: logits * float("nan") if step == 2 else logits)
+    server = serve(nan)
+    events = events_of(server.complete(stream=True))
+    assert [e["choices"][0]["text"] for e in events[:-1]] == ["a"]
+    assert set(events[-1]) == {"error"} and "NaN" in events[-1]["error"]["message"]
+    assert server.complete().json()["choices"][0]["text"] == "abc"
+
+
+def test_failure_without_stream_is_a_500(serve):
+    def before(step):
+        if step == 2:
+            raise RuntimeError("boom")
+
+    server = serve(Scripted(byte_tokens("abc"), before=before))
+    assert "boom" in error_of(server.chat(), 500)
+    assert server.chat().json()["choices"][0]["message"]["content"] == "abc"
+
+
+def test_timeout(serve):
+    server = serve(Scripted(byte_tokens("ab"), delay=0.01, loop=True))
+    error_of(server.chat(timeout=0.1), 504, code="timeout")
+    server.wait_idle()
+
+
+def test_pings_while_the_prompt_is_computed(serve, monkeypatch):
+    monkeypatch.setattr(streaming, "PING_SECONDS", 0.05)
+    server = serve(Scripted(byte_tokens("a"), delay=0.3))
+    response = server.chat(stream=True)
+    assert response.text.startswith(": ping\n\n")
+    assert events_of(response)[-1] == "[DONE]"
+
+
+# --- keys, loading, health
+
+
+def test_api_key(serve):
+    server = serve(api_key="sécret")
+    assert server.http.get("/health").status_code == 200
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "sécret".encode()},
+        {"Authorization": "Bearer"},
+    ):
+        response = server.http.get("/v1/models", headers=headers)
+        error_of(response, 401)
+        error_of(server.http.post("/v1/chat/completions", json={}, headers=headers), 401)
+    good = {"Authorization": "Bearer sécret".encode()}
+    assert server.http.get("/v1/models", headers=good).status_code == 200
+    assert "sécret" not in server.http.get("/v1/models").text
+
+
+def test_loading(serve):
+    server = serve(loaded=False)
+    server.state.stage, server.state.done, server.state.total = "weights", 3, 9
+    health = server.http.get("/health")
+    assert health.status_code == 503
+    assert health.json() == {"status": "loading", "stage": "weights", "done": 3, "total": 9}
+    for ask in (server.chat, server.complete):
+        response = ask()
+        assert "weights" in error_of(response, 503, code="loading")
+        assert response.headers["retry-after"]
+    assert server.http.get("/v1/models").json()["data"][0]["id"] == "tiny/model"
+
+
+def test_health(serve):
+    server = serve(Scripted(byte_tokens("a"), max_context=77))
+    health = server.http.get("/health")
+    assert health.status_code == 200
+    assert health.json() == {
+        "status": "ok",
+        "model": "tiny/model",
+        "running": 0,
+        "waiting": 0,
+        "max_queue": 64,
+        "context": 77,
+    }
+    assert server.http.get("/v1/models").json()["data"][0]["context_length"] == 77
+    server.engine.close()
+    assert server.http.get("/health").status_code == 503
+    error_of(server.chat(), 503)
+
+
+# --- queue and disconnects
+
+
+def background(function):
+    box = []
+    thread = threading.Thread(target=lambda: box.append(function()))
+    thread.start()
+    return thread, box
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_queue_full(serve):
+    gate = threading.Event()
+    server = serve(Scripted(byte_tokens("ab"), before=lambda step: gate.wait(20)), max_queue=1)
+    running = background(server.chat)
+    until(lambda: server.engine.state()["running"])
+    waiting = background(server.chat)
+    until(lambda: server.engine.state()["waiting"] == 1)
+    for stream in (False, True):
+        response = server.chat(stream=stream)
+        error_of(response, 429, code="queue_full")
+        assert int(response.headers["retry-after"]) >= 1
+    gate.set()
+    for thread, box in (running, waiting):
+        thread.join(20)
+        assert box[0].status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_disconnect_stops_within_a_step(serve, stream):
+    runner = Scripted(byte_tokens("ab"), delay=0.05, loop=True)
+    server = serve(runner)
+    body = {"messages": [USER], "stream": stream}
+    if stream:
+        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, trust_env=False) as response:
+            text = response.iter_text()
+            next(text)
+            until(lambda: runner.steps >= 3)
+    else:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.3, trust_env=False)
+    left = runner.steps
+    server.wait_idle()
+    assert runner.steps <= left + 2  # the step under way, and one for the news to arrive
+    time.sleep(0.2)
+    assert runner.steps <= left + 2
+
+
+def test_disconnect_during_prefill(serve):
+    runner = Scripted(byte_tokens("a"), delay=0.1)
+    server = serve(runner)
+    with pytest.raises(httpx.ReadTimeout):
+        body = {"prompt": [9] * 4000, "stream": True}
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=0.15, trust_env=False) as response:
+            list(response.iter_text())
+    server.wait_idle()
+    assert runner.steps < 8  # 4000 tokens are eight chunks
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_waiting_client_that_leaves_disturbs_nobody(serve, stream):
+    gate = threading.Event()
+    runner = Scripted(byte_tokens("abcdef"), before=lambda step: gate.wait(20))
+    server = serve(runner)
+    active = background(server.chat)
+    until(lambda: server.engine.state()["running"])
+    with pytest.raises(httpx.ReadTimeout):
+        body = {"messages": [USER], "stream": stream}
+        if stream:
+            with httpx.stream(
+                "POST", f"{server.url}/v1/chat/completions", json=body, timeout=0.2, trust_env=False
+            ) as r:
+                list(r.iter_text())
+        else:
+            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.2, trust_env=False)
+    until(lambda: server.engine.state()["waiting"] == 0)
+    gate.set()
+    active[0].join(20)
+    assert active[1][0].json()["choices"][0]["message"]["content"] == "abcdef"
+    assert runner.steps == 7  # the one that left was never computed
+
+
+def test_parallel_clients_all_finish(serve):
+    server = serve(Scripted(byte_tokens("hello 🦊")))
+    jobs = [background(lambda: server.chat(stream=False)) for _ in range(10)]
+    for thread, box in jobs:
+        thread.join(20)
+        assert box[0].json()["choices"][0]["message"]["content"] == "hello 🦊"
+
+
+def test_state_needs_an_engine():
+    with pytest.raises(Exception, match="loading"):
+        State("m").ready()
+
+
+def test_table_of_fields_is_complete():
+    """docs/api.md names every field that the server knows."""
+    from pathlib import Path
+
+    from kt_core.server.openai_fields import REFUSED, Chat, Completion
+
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [f for f in {*REFUSED, *Chat.model_fields, *Completion.model_fields} if f"`{f}`" not in text]
+    assert not missing
