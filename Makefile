@@ -11,7 +11,7 @@ SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -na
 .PHONY: demo test check install dev format clean
 
 demo: install
-	$(VENV)/bin/kt run demo -p "What is the capital of France?"
+	$(VENV)/bin/kt run demo -p "What is photosynthesis?"
 
 test: dev $(OLDER)/installed
 	$(VENV)/bin/python -m pytest

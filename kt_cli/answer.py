@@ -64,7 +64,7 @@ def writer(raw: bool) -> Writer:
 
 
 def options(temperature: float | None, max_tokens: int | None) -> client.Options:
-    """Flags before settings; what neither sets is the server's choice."""
+    """Flags before settings."""
     temperature = temperature if temperature is not None else config.get("chat.temperature")
     return client.Options(temperature, max_tokens or config.get("chat.max_tokens") or None)
 

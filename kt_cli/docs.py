@@ -60,7 +60,7 @@ def _command(node: tree.Node) -> Iterator[str]:
 
 
 def _default(setting: config.Setting) -> str:
-    return t("docs.unset") if setting.default in (None, "") else str(setting.default)
+    return t("docs.unset") if setting.default == "" else str(setting.default)
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

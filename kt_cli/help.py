@@ -137,7 +137,7 @@ def option_name(param: Any) -> str:
 
 
 def option_help(param: Any) -> str:
-    return t("cli.help_option") if param.name == "help" else t(param.help)
+    return t("cli.help_option") if "--help" in param.opts else t(param.help)
 
 
 def columns(rows: list[tuple[str, str]], width: int) -> Iterator[str]:

@@ -176,8 +176,8 @@ def _debug() -> None:
 def usage_line(failure: Exception) -> str:
     """One sentence for a parser's exception, with near names; empty when it is not one.
 
-    The parser's exceptions are told apart by class name, because Typer carries its own copy of
-    Click in some versions and imports Click in others.
+    The parser's exceptions are told apart by class name: Typer carries its own copy of Click, whose
+    classes are private.
     """
     if isinstance(failure, help.UnknownName):
         key = "cli.unknown_command_near" if failure.near else "cli.unknown_command"
@@ -222,16 +222,13 @@ def _param_name(failure: Any) -> str:
 
 
 def _expected(failure: Any) -> str:
-    """What a parameter takes, from its type; empty when only the parser's own words are known."""
+    """What a parameter takes, from its type and bounds; empty when only the parser's own words are known."""
     param: Any = getattr(failure, "param", None)
-    described = getattr(param, "type_descriptor", None)
-    kind = described.annotation.__name__ if described else getattr(getattr(param, "type", None), "name", "")
-    low, high = (getattr(param, name, getattr(getattr(param, "type", None), name, None)) for name in ("min", "max"))
-    names = {"int": "cli.whole_number", "integer": "cli.whole_number", "integer range": "cli.whole_number"}
-    names |= {"float": "cli.number", "float range": "cli.number"}
+    names = {int: "cli.whole_number", float: "cli.number"}
+    kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
     if kind not in names:
         return ""
     text = t(names[kind])
-    if low is not None and high is not None:
-        return t("cli.between", kind=text, low=low, high=high)
-    return t("cli.at_least", kind=text, low=low) if low is not None else text
+    if param.min is not None and param.max is not None:
+        return t("cli.between", kind=text, low=param.min, high=param.max)
+    return t("cli.at_least", kind=text, low=param.min) if param.min is not None else text

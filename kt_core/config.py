@@ -44,7 +44,7 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("server.api_key", str, "", secret=True),
     _setting("inference.threads", int, 0, minimum=0, maximum=4096),
     _setting("inference.context", int, 0, minimum=0),
-    _setting("chat.temperature", float, None, minimum=0, maximum=2),  # None: the server's choice
+    _setting("chat.temperature", float, 0.7, minimum=0, maximum=2),
     _setting("chat.max_tokens", int, 0, minimum=0),
     _setting("chat.system", str, ""),
 )

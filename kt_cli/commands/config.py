@@ -59,9 +59,7 @@ def path() -> None:
 
 
 def shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _masked(entry: config.Setting, value: Any) -> Any:

@@ -75,9 +75,10 @@ class Engine:
 
     def template_arguments(self) -> frozenset[str]:
         """What a request may set in `template_args`; empty without a chat template."""
-        if not self._tokenizer.chat_template:
+        try:
+            return prompt.template_arguments(self._tokenizer.get_chat_template())
+        except ValueError:
             return frozenset()
-        return prompt.template_arguments(self._tokenizer.get_chat_template())
 
     def token_text(self, token: int) -> str:
         """One token's own text; U+FFFD where it is a part of a character."""
@@ -170,7 +171,9 @@ class _Sequence:
             self._stream.error = self._stream.error or e
         except Exception as e:  # whatever the model's code raises ends this request only
             log.exception("request %s failed", self._request.id)
-            self._stream.error = self._stream.error or KTError("engine.failed", reason=f"{type(e).__name__}: {e}")
+            self._stream.error = self._stream.error or KTError(
+                "engine.failed", reason=" ".join(f"{type(e).__name__}: {e}".split())
+            )
         usage = Usage(prompt_tokens=len(self._stream.prompt), completion_tokens=self._tokens)
         timings = Timings(self._queued, self._prefill, self._decode)
         piece = self._answer.finish()

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from kt_core import inject, kernels
 from kt_core.engine.runner import TransformersRunner
-from kt_core.engine.tokenizer import load_tokenizer
+from kt_core.engine.tokenizer import end_tokens, load_tokenizer
 from kt_core.errors import BadData, Unsupported
 from kt_core.operators.base import Operator
 from kt_core.types import Plan, Progress
@@ -39,6 +39,7 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     tokenizer = load_tokenizer(plan.model)
     weights = open_weights(plan.model)
     model = build(weights, progress)
+    model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer))
     log.info("kernels: %s", kernels.info())
     return TransformersRunner(model, max_context=int(plan.value("context"))), tokenizer
 

@@ -29,7 +29,8 @@ class TransformersRunner:
     def __init__(self, model: Any, max_context: int | None = None) -> None:
         text = model.config.get_text_config()
         self.max_context: int = max_context or text.max_position_embeddings
-        self.vocab: int = model.get_output_embeddings().weight.shape[0] if _has_head(model) else text.vocab_size
+        head = getattr(model.get_output_embeddings(), "weight", None)
+        self.vocab: int = text.vocab_size if head is None else head.shape[0]
         self.eos_ids = _eos_ids(model, text)
         self._model = model
         self._device = model.device
@@ -47,10 +48,6 @@ class TransformersRunner:
             output = self._model(input_ids=tokens, use_cache=True, **{self._cache_name: cache}, **self._last_only)
             logits: torch.Tensor = output.logits[0, -1].float().cpu()
         return logits
-
-
-def _has_head(model: Any) -> bool:
-    return getattr(model.get_output_embeddings(), "weight", None) is not None
 
 
 def _eos_ids(model: Any, text_config: Any) -> frozenset[int]:

@@ -13,8 +13,9 @@ import torch
 from kt_core.errors import KTError
 from kt_core.types import Sampling, TokenLogprob
 
-# top-p looks at this many of the largest logits first: a full sort of 150 k logits costs about 10 ms a token.
-_NUCLEUS = 1024
+# top-p looks at this many of the largest logits before it sorts all: a full sort of 150 k logits takes 14 ms, the
+# 1024 largest 0.8 ms (one thread), and they hold the nucleus of nearly every step.
+_NUCLEUS = (1024, 16384)
 
 
 class BadLogits(KTError):
@@ -74,11 +75,11 @@ def largest(logits: torch.Tensor, k: int) -> torch.Tensor:
 
 def _nucleus(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
     """Ids of the smallest set of most likely tokens whose probabilities add up to top_p or more."""
-    total = torch.logsumexp(scaled.double(), 0)
-    for k in (min(_NUCLEUS, len(scaled)), len(scaled)):
+    total = torch.logsumexp(scaled, 0)
+    for k in (*(k for k in _NUCLEUS if k < len(scaled)), len(scaled)):
         ids = largest(scaled, k)
-        mass = torch.cumsum(torch.exp(scaled[ids].double() - total), 0)
-        if k == len(scaled) or mass[-1] >= top_p:
+        mass = torch.cumsum(torch.exp(scaled[ids] - total), 0)
+        if mass[-1] >= top_p:
             break
     return ids[: int((mass < top_p).sum()) + 1]
 
@@ -88,14 +89,14 @@ def candidates(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, 
 
     Each filter sees the distribution that the one before it left. At least one token remains.
     """
+    ids = largest(logits, sampling.top_k) if 0 < sampling.top_k < len(logits) else torch.arange(len(logits))
+    kept = logits if len(ids) == len(logits) else logits[ids]
     # Float64 and the shift by the maximum keep tiny temperatures from overflowing to inf - inf.
-    scaled = (logits.double() - logits.max()) / sampling.temperature
-    ids = torch.arange(len(scaled))
-    if 0 < sampling.top_k < len(scaled):
-        ids = largest(logits, sampling.top_k)
+    scaled = (kept.double() - kept.max()) / sampling.temperature
     if sampling.top_p < 1.0:
-        ids = ids[_nucleus(scaled[ids], sampling.top_p)]
-    probabilities = torch.softmax(scaled[ids], 0)
+        nucleus = _nucleus(scaled, sampling.top_p)
+        ids, scaled = ids[nucleus], scaled[nucleus]
+    probabilities = torch.softmax(scaled, 0)
     if sampling.min_p > 0.0:
         keep = probabilities >= sampling.min_p * probabilities.max()
         ids, probabilities = ids[keep], probabilities[keep]
@@ -118,13 +119,11 @@ def sample(logits: torch.Tensor, sampling: Sampling, state: State) -> int:
     Raises BadLogits when the logits hold NaN or +inf, or when every token is ruled out.
     """
     adjusted = penalize(logits, sampling, state)
-    best = adjusted.max()  # NaN when any is
+    token = int(torch.argmax(adjusted))  # the first of equal ones; a NaN counts as the largest
+    best = adjusted[token]
     if not torch.isfinite(best):
-        key = "engine.banned_all" if best == -torch.inf else "engine.bad_logits"
-        raise BadLogits(key)
-    if sampling.temperature == 0.0:
-        token = int((adjusted == best).nonzero()[0])
-    else:
+        raise BadLogits("engine.banned_all" if best == -torch.inf else "engine.bad_logits")
+    if sampling.temperature > 0.0:
         ids, probabilities = candidates(adjusted, sampling)
         token = int(ids[draw(probabilities, state.generator)])
     state.add(token)

@@ -23,7 +23,9 @@ from kt_core.formats.problems import Problems, Stop, disguise, file_size, shown
 
 MAGIC = b"GGUF"
 HEADER_LIMIT = 1 << 27  # bytes; the largest published vocabularies take about 2^24
-ARRAY_LIMIT = 1 << 24  # elements; the largest published vocabularies have about 2^18
+ARRAY_LIMIT = 1 << 22  # elements; the largest published vocabularies have about 2^18, their merges 2^19
+KEY_LIMIT = 1 << 16  # published files have under 100
+TENSOR_LIMIT = 1 << 20  # the largest published models have under 2^17, one tensor an expert included
 ALIGNMENT_LIMIT = 1 << 20
 DEFAULT_ALIGNMENT = 32
 MAX_DIMS = 4
@@ -91,11 +93,28 @@ class _Cursor:
         if kind not in _SMALLEST_VALUE:
             raise Stop("formats.value_type", what=what, type=kind)
         if count > ARRAY_LIMIT or count * _SMALLEST_VALUE[kind] > self.end - self.at:
-            raise Stop("formats.array_length", what=what, count=count, left=self.end - self.at)
+            raise Stop("formats.array_length", what=what, count=count, limit=ARRAY_LIMIT, left=self.end - self.at)
         if kind in _SCALARS:
             start = self.skip(count * _SMALLEST_VALUE[kind], what)
             return list(struct.unpack_from(f"<{count}{_SCALARS[kind]}", self.data, start))
-        return [self.value(kind, what, depth + 1) for _ in range(count)]
+        if kind == _STRING:
+            return self.strings(count, what)
+        return [self.array(what, depth + 1) for _ in range(count)]
+
+    def strings(self, count: int, what: str) -> list[str]:
+        """`count` strings in a loop of its own: a vocabulary of 150,000 takes 0.13 s, through `value` 0.43 s."""
+        data, at, end = self.data, self.at, self.end
+        read_length = struct.Struct("<Q").unpack_from
+        found = []
+        for _ in range(count):
+            start = at + 8
+            length = read_length(data, at)[0] if start <= end else 8
+            at = start + length
+            if at > end:
+                raise Stop("formats.ends_early", what=what, needed=length, left=max(0, end - start), at=start)
+            found.append(str(data[start:at], "utf-8", "replace"))
+        self.at = at
+        return found
 
 
 def read_header(path: str | Path) -> GGUFHeader:
@@ -131,6 +150,8 @@ def _parse(path: Path, data: mmap.mmap, size: int, problems: Problems) -> GGUFHe
     left = cursor.end - cursor.at
     if key_count * _SMALLEST_KEY + tensor_count * _SMALLEST_TENSOR > left:
         raise Stop("formats.counts", keys=key_count, tensors=tensor_count, left=left)
+    if key_count > KEY_LIMIT or tensor_count > TENSOR_LIMIT:
+        raise Stop("formats.too_many", keys=key_count, tensors=tensor_count, limits=f"{KEY_LIMIT}, {TENSOR_LIMIT}")
     metadata, alignment = _read_metadata(cursor, key_count, problems)
     entries = [_read_tensor(cursor, problems) for _ in range(tensor_count)]
     data_offset = _aligned(cursor.at, alignment)

@@ -18,7 +18,8 @@ def round_bf16(x: Array) -> Array:
     """float32 values rounded to bfloat16, to nearest even; NaN stays NaN."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
-    return np.where(np.isnan(x), np.float32(np.nan), rounded)
+    y: Array = np.where(np.isnan(x), np.float32(np.nan), rounded)
+    return y
 
 
 def round_int8(x: Array) -> Array:
@@ -29,7 +30,8 @@ def round_int8(x: Array) -> Array:
         q = np.clip(np.rint(groups / scale), -127, 127)
     q = np.where(scale == 0, 0, q).astype(np.float64)
     finite = np.isfinite(groups).all(axis=-1, keepdims=True)
-    return np.where(finite, q * scale.astype(np.float64), np.nan).reshape(x.shape)
+    y: Array = np.where(finite, q * scale.astype(np.float64), np.nan).reshape(x.shape)
+    return y
 
 
 def round_activations(x: Array, format: str) -> Array:

@@ -28,8 +28,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "对话的最大长度（token 数）；0 表示由计划决定",
     ),
     "config.chat_temperature": (
-        "Sampling temperature; 0 always takes the likeliest token; unset leaves it to the server",
-        "采样温度；0 总是选择概率最高的 token；未设置时由服务器决定",
+        "Sampling temperature of kt chat and kt run -p; 0 always takes the likeliest token",
+        "kt chat 与 kt run -p 的采样温度；0 总是选择概率最高的 token",
     ),
     "config.chat_max_tokens": (
         "Longest answer in tokens; 0 means up to the context",

@@ -53,14 +53,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "it claims {keys} keys and {tensors} tensors, more than the {left} bytes that follow can hold",
         "文件声称有 {keys} 个键和 {tensors} 个张量，超过其后 {left} 字节所能容纳的数量",
     ),
+    "formats.too_many": (
+        "it claims {keys} keys and {tensors} tensors; the limits are {limits}",
+        "文件声称有 {keys} 个键和 {tensors} 个张量；上限为 {limits}",
+    ),
     "formats.value_type": ("{what}: unknown value type {type}", "{what}：未知的值类型 {type}"),
     "formats.nesting": (
         "{what}: arrays nested more than {limit} deep",
         "{what}：数组嵌套超过 {limit} 层",
     ),
     "formats.array_length": (
-        "{what}: an array of {count} elements does not fit into the {left} bytes that are left",
-        "{what}：含 {count} 个元素的数组无法放入剩余的 {left} 字节",
+        "{what}: an array of {count} elements is over the limit of {limit} or over the {left} bytes that are left",
+        "{what}：含 {count} 个元素的数组超过上限 {limit} 或剩余的 {left} 字节",
     ),
     "formats.empty_key": ("key {index} has an empty name", "第 {index} 个键的名称为空"),
     "formats.duplicate_key": ("key {name} appears twice", "键 {name} 出现两次"),
@@ -179,8 +183,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} 自相矛盾。\n{name} 为 {count}，但文件中有 {found} 个块的张量。\n请重新下载或重新转换。",
     ),
     "formats.key_missing": (
-        "{path} lacks the metadata key {name}.\n\nConvert the model again with current tools.",
-        "{path} 缺少元数据键 {name}。\n\n请用当前版本的工具重新转换模型。",
+        "{path} lacks the metadata key {name}.\nIt is damaged, or an old or unusual tool made it.\nConvert the model again with current tools.",
+        "{path} 缺少元数据键 {name}。\n文件已损坏，或由旧版或特殊工具生成。\n请用当前版本的工具重新转换模型。",
     ),
     "formats.key_value": (
         "{path} has an impossible value in its metadata.\n{name} is {value}; expected {wanted}.\n"
@@ -196,6 +200,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} has more tokens than embedding rows.\n{tokens} tokens, {rows} rows.\nConvert the model again.",
         "{path} 的词元数多于嵌入行数。\n{tokens} 个词元，{rows} 行。\n请重新转换模型。",
     ),
+    "formats.setting": (
+        "{path} has a setting that kt does not know in this architecture.\n{name} is {value}.\nChoose another model.",
+        "{path} 含有 kt 在此架构下不支持的设置。\n{name} 为 {value}。\n请选择其他模型。",
+    ),
     "formats.heads": (
         "{path} has impossible attention sizes.\nQuery / key heads and head length: {sizes}.\n"
         "Download it again, or convert it again.",
@@ -207,8 +215,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} 的注意力键和值长度不同。\nkt 不支持此类模型。\n请选择其他模型。",
     ),
     "formats.rope": (
-        "{path} uses a rotary scaling that kt does not know: {kind}.\n\nChoose another model.",
-        "{path} 使用了 kt 不支持的旋转位置缩放：{kind}。\n\n请选择其他模型。",
+        "{path} uses a rotary scaling that kt does not know.\nIt is {kind}; known: none, linear, yarn, rope_freqs.weight.\nChoose another model.",
+        "{path} 使用了 kt 不支持的旋转位置缩放。\n类型：{kind}；已知：none、linear、yarn、rope_freqs.weight。\n请选择其他模型。",
     ),
     "formats.rope_factors": (
         "{path} has rotary factors that are not positive numbers.\nTensor rope_freqs.weight.\n"

@@ -29,8 +29,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "run.temperature": (
         "Sampling temperature from 0 (always the likeliest token) to 2, with --prompt; "
-        "default: the setting chat.temperature, else the server's",
-        "采样温度，0（总是选概率最高的 token）到 2，与 --prompt 一起使用；默认取设置 chat.temperature，否则由服务器决定",
+        "default: the setting chat.temperature (0.7)",
+        "采样温度，0（总是选概率最高的 token）到 2，与 --prompt 一起使用；默认取设置 chat.temperature（0.7）",
     ),
     "run.max_tokens": (
         "Longest answer in tokens, with --prompt; default: up to the context",

@@ -26,9 +26,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "检查点中 {prefix} 的专家 {index} 没有 {part} 矩阵。\n该处共有 {count} 个专家。",
     ),
     "weights.quantized": (
-        "{path} holds weights quantised with {method}, which kt does not read yet.\n\n"
+        "{path} holds weights quantised with {method}, which kt does not read.\n"
+        "kt reads plain and GGUF weights.\n"
         "Choose an unquantised (BF16, F16) or a GGUF version of the model.",
-        "{path} 中的权重使用 {method} 量化，kt 目前不支持读取。\n\n请选择该模型的未量化（BF16、F16）版本或 GGUF 版本。",
+        "{path} 中的权重使用 {method} 量化，kt 不支持读取。\nkt 支持未量化权重和 GGUF 权重。\n请选择该模型的未量化（BF16、F16）版本或 GGUF 版本。",
     ),
     "weights.config": (
         "{path} is not a valid model configuration.\n{reason}\nDownload the model again.",

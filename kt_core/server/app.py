@@ -6,6 +6,8 @@ from typing import cast
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from kt_core.errors import KTError
 from kt_core.server import errors, health, models, openai
@@ -21,6 +23,7 @@ def build_app(state: State) -> FastAPI:
         app.include_router(dialect.router, dependencies=[Depends(_check_key)])
     app.add_exception_handler(KTError, _known)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _unexpected)
     return app
 
@@ -44,6 +47,11 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     refusal = cast(HTTPException, error)
     what = f"{request.method} {request.url.path}: {refusal.detail}"
     return errors.http_response(refusal.status_code, what, dict(refusal.headers or {}))
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    """The client went away while it was still sending; nobody reads this."""
+    return Response(status_code=400)
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -120,8 +120,9 @@ def _needless(name: str, config: dict[str, Any]) -> bool:
         return True
     match, layers = _LAYER.match(name), config.get("num_hidden_layers")
     extra = config.get("num_nextn_predict_layers")
-    known = isinstance(layers, int) and isinstance(extra, int)
-    return bool(known and match and layers <= int(match[1]) < layers + extra)
+    if match is None or not isinstance(layers, int) or not isinstance(extra, int):
+        return False
+    return layers <= int(match[1]) < layers + extra
 
 
 def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:

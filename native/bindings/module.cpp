@@ -136,10 +136,15 @@ py::dict format_dict(const std::string& tier) {
 }
 
 py::dict pool_dict() {
+    kt::Pool::Settings settings;
+    {
+        const py::gil_scoped_release release;  // it may have to wait for a long forward
+        settings = kt::default_pool().settings();
+    }
     py::dict out;
-    out["threads"] = kt::default_pool().size();
-    out["cpus"] = kt::default_pool().cpus();
-    out["note"] = kt::default_pool().note();
+    out["threads"] = settings.threads;
+    out["cpus"] = settings.cpus;
+    out["note"] = settings.note;
     return out;
 }
 

@@ -37,5 +37,15 @@ KT_INLINE uint16_t f32_to_bf16(float x) {
     return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
 }
 
+// Asks for Bytes of the panel 4 KiB ahead. With one to three rows a kernel runs at the memory's rate by
+// itself and the extra instructions cost (31 -> 28 GB/s on Zen 4); from four rows on the arithmetic between
+// two loads hides the stream from the core's own look-ahead: Q4_1, 8 rows, 172 -> 290 GFLOP/s there.
+template <int R, size_t Bytes>
+KT_INLINE void prefetch(const uint8_t* panel) {
+    if constexpr (R >= 4) {
+        for (size_t line = 0; line < Bytes; line += 64) __builtin_prefetch(panel + 4096 + line);
+    }
+}
+
 }  // namespace
 }  // namespace kt

@@ -82,12 +82,12 @@ void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& u
     Expert packed{panel_shape(kernels_, gate), panel_shape(kernels_, up), panel_shape(kernels_, down), {}};
     const size_t up_at = divide_up(packed.gate.bytes(), 64) * 64;
     const size_t down_at = up_at + divide_up(packed.up.bytes(), 64) * 64;
-    packed.memory = Buffer(down_at + packed.down.bytes());
+    Pool::Lease lease(pool_);
+    packed.memory = lease.weights(down_at + packed.down.bytes());
     uint8_t* const memory = packed.memory.data();
     packed.gate.panels = memory;
     packed.up.panels = memory + up_at;
     packed.down.panels = memory + down_at;
-    Pool::Lease lease(pool_);
     pack(lease, kernels_, gate, memory);
     pack(lease, kernels_, up, memory + up_at);
     pack(lease, kernels_, down, memory + down_at);

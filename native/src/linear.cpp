@@ -15,9 +15,9 @@ Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, c
     : pool_(pool),
       kernels_(kernels),
       weight_(panel_shape(kernels, stored)),
-      memory_(weight_.bytes()),
       bias_(bias ? std::vector<float>(bias, bias + stored.rows) : std::vector<float>()) {
     Pool::Lease lease(pool_);
+    memory_ = lease.weights(weight_.bytes());
     pack(lease, kernels_, stored, memory_.data());
     weight_.panels = memory_.data();
 }

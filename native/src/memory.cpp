@@ -1,6 +1,7 @@
 #include "kt/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <new>
@@ -9,10 +10,16 @@ namespace kt {
 namespace {
 
 constexpr size_t kMapped = size_t{1} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kMapping = size_t{64} << 20;
+
+size_t round_up(size_t value, size_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
-Buffer::Buffer(size_t bytes) : bytes_((bytes + 63) / 64 * 64) {
+Buffer::Buffer(size_t bytes) : bytes_(round_up(bytes, 64)) {
     if (bytes_ == 0) return;
     if (bytes_ < kMapped) {
         data_ = static_cast<uint8_t*>(std::aligned_alloc(64, bytes_));
@@ -31,6 +38,34 @@ Buffer::~Buffer() {
     } else {
         munmap(data_, bytes_);
     }
+}
+
+Arena::Piece::~Piece() {
+    if (!data_) return;
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(data_), page);
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data_) + bytes_) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+Arena::Piece Arena::take(size_t bytes) {
+    bytes = round_up(bytes, 64);
+    if (bytes > left_) {
+        // Virtual size only: pages that no piece touches are never backed.
+        const size_t size = bytes > kMapping / 4 ? round_up(bytes, kHugePage) : kMapping;
+        std::shared_ptr<Buffer> mapping = std::make_shared<Buffer>(size + kHugePage);
+        uint8_t* const start = mapping->data();
+        uint8_t* const aligned =
+            start + (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
+        if (size != kMapping) return {std::move(mapping), aligned, bytes};
+        mapping_ = std::move(mapping);
+        next_ = aligned;
+        left_ = size;
+    }
+    Piece piece(mapping_, next_, bytes);
+    next_ += bytes;
+    left_ -= bytes;
+    return piece;
 }
 
 }  // namespace kt

@@ -24,6 +24,25 @@ void pause_cpu() {
 #endif
 }
 
+// Default rounding and gradual underflow while it lives, whatever the caller or the thread that started this
+// one had set: else results would depend on which thread computed them.
+class DefaultFloats {
+  public:
+#if defined(__x86_64__)
+    DefaultFloats() : before_(__builtin_ia32_stmxcsr()) { __builtin_ia32_ldmxcsr(0x1f80); }
+    ~DefaultFloats() { __builtin_ia32_ldmxcsr(before_); }
+
+  private:
+    unsigned before_;
+#elif defined(__aarch64__)
+    DefaultFloats() : before_(__builtin_aarch64_get_fpcr()) { __builtin_aarch64_set_fpcr(0); }
+    ~DefaultFloats() { __builtin_aarch64_set_fpcr(before_); }
+
+  private:
+    unsigned before_;
+#endif
+};
+
 cpu_set_t only(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -79,14 +98,9 @@ void Pool::resize(int threads, std::vector<int> cpus) {
     start();
 }
 
-std::vector<int> Pool::cpus() const {
+Pool::Settings Pool::settings() const {
     const std::lock_guard lock(mutex_);
-    return cpus_;
-}
-
-std::string Pool::note() const {
-    const std::lock_guard lock(mutex_);
-    return note_;
+    return {size_, cpus_, note_};
 }
 
 void Pool::start() {
@@ -103,6 +117,7 @@ void Pool::start() {
                     " threads started: " + error.what();
             break;
         }
+        pthread_setname_np(threads_.back().native_handle(), "kt-worker");
         if (cpus_.empty()) continue;
         const cpu_set_t set = only(cpus_[i]);
         if (pthread_setaffinity_np(threads_.back().native_handle(), sizeof set, &set) != 0) {
@@ -135,6 +150,7 @@ void Pool::wait_while(const std::atomic<uint32_t>& value, uint32_t old) const {
 
 void Pool::run(Function function, void* context) {
     const Visit visit(cpus_.empty() ? -1 : cpus_[0]);
+    const DefaultFloats floats;
     function_ = function;
     context_ = context;
     running_.store(static_cast<uint32_t>(size_ - 1), std::memory_order_relaxed);
@@ -147,6 +163,7 @@ void Pool::run(Function function, void* context) {
 }
 
 void Pool::work(int index, uint32_t seen) {
+    const DefaultFloats floats;
     while (true) {
         wait_while(region_, seen);
         ++seen;

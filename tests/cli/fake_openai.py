@@ -20,58 +20,7 @@ class FakeServer:
         self.cut = False  # close the connection in the middle
         self.error: tuple[int, Any] | None = None
         self.timings: dict[str, float] = {"prompt_per_second": 50.0, "predicted_per_second": 7.5}
-        owner = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._json(200, {"data": [{"id": "fake-model"}]})
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                owner.requests.append(json.loads(body))
-                owner.headers.append(dict(self.headers))
-                if owner.key and self.headers.get("Authorization") != f"Bearer {owner.key}":
-                    self._json(401, {"error": {"message": "wrong key"}})
-                elif owner.error:
-                    self._json(*owner.error)
-                else:
-                    self._stream()
-
-            def _stream(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "text/event-stream")
-                self.end_headers()
-                pieces = [owner.answer[i : i + 5] for i in range(0, len(owner.answer), 5)]
-                try:
-                    for number, piece in enumerate(pieces):
-                        if owner.cut and number == 2:
-                            return
-                        self._event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
-                        self.wfile.write(b": ping\n\n")
-                        time.sleep(owner.delay)
-                    last = {"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": owner.timings}
-                    self._event(last)
-                    usage = {"prompt_tokens": 11, "completion_tokens": len(pieces), "total_tokens": 11 + len(pieces)}
-                    self._event({"choices": [], "usage": usage})
-                    self.wfile.write(b"data: [DONE]\n\n")
-                except (BrokenPipeError, ConnectionResetError):
-                    owner.broken.set()
-
-            def _event(self, data: Any) -> None:
-                self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
-                self.wfile.flush()
-
-            def _json(self, status: int, data: Any) -> None:
-                content = json.dumps(data).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -82,3 +31,56 @@ class FakeServer:
     def __exit__(self, *args: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def handler_of(owner: FakeServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._json(200, {"data": [{"id": "fake-model"}]})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            owner.requests.append(json.loads(body))
+            owner.headers.append(dict(self.headers))
+            if owner.key and self.headers.get("Authorization") != f"Bearer {owner.key}":
+                self._json(401, {"error": {"message": "wrong key"}})
+            elif owner.error:
+                self._json(*owner.error)
+            else:
+                self._stream()
+
+        def _stream(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            pieces = [owner.answer[i : i + 5] for i in range(0, len(owner.answer), 5)]
+            try:
+                for number, piece in enumerate(pieces):
+                    if owner.cut and number == 2:
+                        return
+                    self._event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
+                    self.wfile.write(b": ping\n\n")
+                    time.sleep(owner.delay)
+                last = {"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": owner.timings}
+                self._event(last)
+                usage = {"prompt_tokens": 11, "completion_tokens": len(pieces), "total_tokens": 11 + len(pieces)}
+                self._event({"choices": [], "usage": usage})
+                self.wfile.write(b"data: [DONE]\n\n")
+            except (BrokenPipeError, ConnectionResetError):
+                owner.broken.set()
+
+        def _event(self, data: Any) -> None:
+            self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
+            self.wfile.flush()
+
+        def _json(self, status: int, data: Any) -> None:
+            content = json.dumps(data).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    return Handler

@@ -23,7 +23,7 @@ def write(text: str) -> Path:
 
 def test_defaults_have_their_types() -> None:
     for entry in config.SETTINGS:
-        assert entry.default is None or type(entry.default) is entry.type
+        assert type(entry.default) is entry.type
         assert config.get(entry.key) == entry.default and config.origin(entry.key) == "default"
 
 

@@ -52,9 +52,12 @@ def test_one_answer(kt: Run, tmp_path: Path) -> None:
     done = kt("run", "tiny", "-p", "Where?", program=STAND_IN)
     assert done.code == 0 and done.out == ANSWER + "\n"
     lines = done.err.splitlines()
-    assert lines[0].startswith("Loading weights 1 of 4 modules")
-    assert lines[1] == "Warning: A warning of the server."
-    assert lines[2] == "11 tokens in, 50.0 tok/s · 7 tokens out, 7.5 tok/s" and len(lines) == 3
+    assert lines == [
+        "Starting",
+        "Loading weights 1 of 4 modules",
+        "Warning: A warning of the server.",
+        "11 tokens in, 50.0 tok/s · 7 tokens out, 7.5 tok/s",
+    ]
     assert not servers.running()
     assert not list((tmp_path / "state" / "kt" / "plans").iterdir())
 
@@ -210,7 +213,7 @@ def test_request_carries_the_options(server: FakeServer, kt: Run, env: dict[str,
         assert given["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
         assert (set_["temperature"], set_["max_tokens"], set_["messages"][0]["content"]) == (0, 3, "Be kind.")
         assert server.headers[1]["Authorization"] == "Bearer k" and "Authorization" not in server.headers[2]
-        assert "temperature" not in plain and "max_tokens" not in plain and len(plain["messages"]) == 1
+        assert plain["temperature"] == 0.7 and "max_tokens" not in plain and len(plain["messages"]) == 1
     finally:
         holder.kill()
         holder.wait()

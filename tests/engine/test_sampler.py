@@ -99,10 +99,11 @@ def test_top_k_of_equal_logits_keeps_exactly_k():
     assert probabilities.tolist() == pytest.approx([0.2] * 5)
 
 
-def test_top_p_looks_beyond_its_first_window():
-    logits = torch.zeros(5000)
-    ids, _ = sampler.candidates(logits, Sampling(top_p=0.5))
-    assert ids.tolist() in (list(range(2500)), list(range(2501)))  # 2500 * (1/5000) may round to just below 0.5
+@pytest.mark.parametrize("vocab", [900, 5000, 50000])
+def test_top_p_looks_beyond_its_first_windows(vocab):
+    ids, _ = sampler.candidates(torch.zeros(vocab), Sampling(top_p=0.5))
+    # vocab/2 times 1/vocab may round to just below one half.
+    assert ids.tolist() in (list(range(vocab // 2)), list(range(vocab // 2 + 1)))
 
 
 @pytest.mark.parametrize("s", [Sampling(), Sampling(temperature=0.6, top_k=6), Sampling(top_p=0.8, min_p=0.1)])
@@ -141,10 +142,11 @@ def test_seed_repeats_and_choices_differ():
 
 
 def test_greedy_takes_the_first_of_equal_logits():
-    logits = torch.zeros(VOCAB)
-    logits[[7, 21]] = 1.0
     s = Sampling(temperature=0.0)
-    assert sampler.sample(logits, s, sampler.start(s, [], VOCAB)) == 7
+    for vocab, first, second in [(40, 7, 21), (40, 0, 39), (150001, 7, 9), (150001, 70000, 149999)]:
+        logits = torch.zeros(vocab)
+        logits[[first, second]] = 1.0
+        assert sampler.sample(logits, s, sampler.start(s, [], vocab)) == first
 
 
 def test_tiny_temperature_is_greedy():

@@ -1,8 +1,10 @@
 """GGUF headers: sound files from an independent writer, and every kind of damage."""
 
 import os
+import resource
 import shutil
 import struct
+import time
 from pathlib import Path
 
 import gguf
@@ -147,6 +149,10 @@ DAMAGE = {
     "value string too long": (build([key("k", STRING, struct.pack("<Q", 1 << 40))], [], data=64), "k:"),
     "array too long": (build([key("k", ARRAY, struct.pack("<IQ", U32, 1 << 62))], [], data=64), "4611686018427387904"),
     "string array too long": (build([key("k", ARRAY, struct.pack("<IQ", STRING, 99))], [], data=64), "99 elements"),
+    "string in an array too long": (
+        build([key("k", ARRAY, struct.pack("<IQ", STRING, 2) + text("a") + struct.pack("<Q", 1 << 40))], [], data=64),
+        "k: needs 1099511627776 bytes",
+    ),
     "array of unknown type": (build([key("k", ARRAY, struct.pack("<IQ", 77, 1))], [], data=64), "value type 77"),
     "unknown value type": (build([key("k", 13, bytes(8))], [], data=64), "value type 13"),
     "deep nesting": (build([key("k", ARRAY, struct.pack("<IQ", ARRAY, 1) * 20)], [], data=64), "nested"),
@@ -320,6 +326,28 @@ def tiny(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny") / "a.gguf"
     write_tiny(path)
     return path, path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        build([key("k", ARRAY, struct.pack("<IQ", U8, 1 << 33))], []),
+        build([key("k", ARRAY, struct.pack("<IQ", STRING, 1 << 31))], []),
+        build([], [], counts=(0, 1 << 23)),
+        build([], [], counts=(1 << 22, 0)),
+        build([struct.pack("<Q", 1 << 33)], []),
+    ],
+)
+def test_a_large_file_does_not_make_large_claims_true(tmp_path, content):
+    """Everything claimed here would fit into the (sparse) file; reading it would take gigabytes or minutes."""
+    path = tmp_path / "x.gguf"
+    path.write_bytes(content)
+    os.truncate(path, 1 << 36)
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(BadData):
+        reader.read_header(path)
+    assert time.monotonic() - start < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
 @settings(max_examples=400, deadline=2000, derandomize=True)

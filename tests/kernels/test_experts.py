@@ -80,9 +80,7 @@ def test_odd_sizes(format, sizes):
     layer, parts = build((format,) * 3, 3, hidden, intermediate)
     x = cases.inputs(11, hidden)
     ids, weights = route(11, 3, 2)
-    error, text = cases.worst(
-        call(layer, x, ids, weights).numpy(), reference.experts(x, ids, weights, parts, "silu")
-    )
+    error, text = cases.worst(call(layer, x, ids, weights).numpy(), reference.experts(x, ids, weights, parts, "silu"))
     # with one hidden value there is no averaging: a single bf16 step may show
     assert error <= (2**-7 if format == "BF16" else 1e-5), text
 
@@ -187,7 +185,11 @@ def test_bfloat16_in_and_out():
 def test_loading_again_replaces():
     layer, parts = build(("F32",) * 3, 1, 32, 16)
     size = layer.nbytes
-    new = [cases.stored("Q8_0", 16, 32, seed=9), cases.stored("F16", 16, 32, seed=8), cases.stored("F32", 32, 16, seed=7)]
+    new = [
+        cases.stored("Q8_0", 16, 32, seed=9),
+        cases.stored("F16", 16, 32, seed=8),
+        cases.stored("F32", 32, 16, seed=7),
+    ]
     layer.load(0, *new)
     assert 0 < layer.nbytes < size
     x = cases.inputs(3, 32)

@@ -155,6 +155,16 @@ def test_tiny_and_huge_activations(tier):
         assert np.allclose(y.numpy(), expected, rtol=1e-4, atol=underflow)
 
 
+@pytest.mark.parametrize("format", sorted(SUPPORTED))
+def test_every_output_is_written_and_nothing_else(format):
+    layer = Linear(cases.stored(format, 67, 32))
+    x = torch.randn(70, 32)
+    y = torch.full((72, 67), float("nan"))
+    layer._native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
+    assert torch.equal(y[1:71], layer(x))
+    assert torch.isnan(y[[0, 71]]).all()
+
+
 def test_bad_arguments():
     matrix = cases.stored("Q8_0", 4, 64)
     layer = Linear(matrix)

@@ -71,3 +71,24 @@ def test_common_objects_keep_to_the_floor():
 def test_tiers_have_no_start_up_code():
     for tier, files in tier_objects().items():
         assert ".init_array" not in tool("objdump", "-h", str(files[0])), tier
+
+
+def test_native_program(tmp_path):
+    """native/tests against the very objects of the module: all tiers, guard pages, pool, fork."""
+    linked = [str(file) for name, files in objects().items() if name != "_native" for file in files]
+    program = tmp_path / "kt_native_tests"
+    native = ROOT / "native"
+    tool(
+        "c++",
+        "-std=c++20",
+        "-O1",
+        f"-I{native}/include",
+        str(native / "tests/main.cpp"),
+        *linked,
+        "-pthread",
+        "-o",
+        str(program),
+    )
+    result = subprocess.run([program], capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stdout
+    assert "tier scalar" in result.stdout

@@ -88,3 +88,19 @@ def test_a_forked_child_can_compute(layer):
 
 def test_read_rate():
     assert 1e8 < read_rate(32 << 20, 2) < 1e13
+
+
+def test_the_callers_float_settings_do_not_matter():
+    layer = Linear(cases.stored("F32", 64, 8))
+    x = torch.full((3, 8), 1e-40)
+    expected = layer(x)
+    assert (expected != 0).any()
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this CPU cannot flush")
+    try:
+        for threads in (1, 3):
+            set_threads(threads)  # new threads inherit the caller's settings
+            got = layer(x).view(torch.int32)
+            assert torch.equal(got, expected.view(torch.int32))
+    finally:
+        torch.set_flush_denormal(False)

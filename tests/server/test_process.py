@@ -100,6 +100,11 @@ def test_life(process):
     body = {"messages": [USER], "max_tokens": 3, "model": "my/tiny", "ignore_eos": True}
     answer = httpx.post(f"{ready['url']}/v1/chat/completions", json=body, timeout=30, trust_env=False)
     assert answer.json()["usage"]["completion_tokens"] == 3
+    with socket.create_connection(("127.0.0.1", int(ready["url"].rsplit(":", 1)[1]))) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{")
+    assert get(ready["url"], "/v1/models").status_code == 200
+    time.sleep(0.2)
+    assert "Traceback" not in p.log.read_text()  # a client that leaves is no fault of the server's
     p.child.stdin.close()  # the one who started it has gone
     assert p.ended() == 0
 

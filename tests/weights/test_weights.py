@@ -286,6 +286,26 @@ def test_metadata_that_contradicts_the_tensors(tmp_path, case):
     assert all(caught.value.lines())
 
 
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("llama", "llama.logit_scale", 8.0),
+        ("qwen2", "qwen2.final_logit_softcapping", 30.0),
+        ("llama", "llama.rope.scaling.type", "longrope"),
+        ("mixtral", "llama.expert_gating_func", 2),
+        ("qwen3moe", "qwen3moe.expert_weights_scale", 2.5),
+        ("glm4moe", "glm4moe.expert_gating_func", 1),
+        ("llama", "llama.attention.value_length", 32),
+    ],
+)
+def test_settings_that_a_family_does_not_have_are_refused(tmp_path, family, key, value):
+    original = tiny.model(family)
+    tensors = tiny.gguf_tensors(family, original)
+    with pytest.raises(Unsupported) as caught:
+        opened(tiny.write_gguf(tmp_path / "m.gguf", family, tensors, original.config, {"keys": {key: value}}))
+    assert all(caught.value.lines())
+
+
 def test_expert_count_is_taken_from_the_file(tmp_path):
     original = tiny.model("mixtral", num_local_experts=4)
     tensors = tiny.gguf_tensors("mixtral", original)

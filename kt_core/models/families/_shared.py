@@ -24,6 +24,22 @@ EXPERTS = {f"mlp.experts.{part}_proj": f"ffn_{part}_exps.weight" for part in ("g
 SHARED = {f"mlp.shared_experts.{part}_proj.weight": f"ffn_{part}_shexp.weight" for part in ("gate", "up", "down")}
 
 
+# Settings that change the arithmetic in ways no family here has, and the values that leave it alone.
+_NEUTRAL: dict[str, tuple[float, ...]] = {
+    "logit_scale": (0, 1),
+    "embedding_scale": (0, 1),
+    "residual_scale": (0, 1),
+    "attention.scale": (0,),
+    "attention.clamp_kqv": (0,),
+    "attn_logit_softcapping": (0,),
+    "final_logit_softcapping": (0,),
+    "rope.scaling.attn_factor": (0, 1),
+    "rope.scaling.yarn_attn_factor": (1,),
+    "rope.scaling.yarn_ext_factor": (-1, 1),
+    "rope.scaling.yarn_log_multiplier": (0,),
+}
+
+
 class Keys:
     """Typed metadata of the header's own architecture. A wrong type or range raises BadData with the key's name."""
 
@@ -60,6 +76,14 @@ class Keys:
             raise self._wrong(key, value, "text")
         return value
 
+    def refuse(self, neutral: dict[str, tuple[float, ...]]) -> None:
+        """Raises Unsupported for a key of `neutral` that is present with another value."""
+        for key, values in neutral.items():
+            value = self.header.metadata.get(self.name(key), values[0])
+            if value not in values:
+                path = shown(self.header.path)
+                raise Unsupported("formats.setting", path=path, name=self.name(key), value=shown(repr(value)))
+
     def has(self, key: str) -> bool:
         return self.name(key) in self.header.metadata
 
@@ -86,6 +110,7 @@ def shape(header: GGUFHeader, name: str, dims: int) -> tuple[int, ...]:
 def base_config(header: GGUFHeader, model_type: str, architecture: str) -> dict[str, Any]:
     """The config fields that all decoder families share."""
     keys = Keys(header)
+    keys.refuse(_NEUTRAL)
     vocab, hidden = shape(header, "token_embd.weight", 2)
     heads = keys.integer("attention.head_count")
     kv_heads = keys.integer("attention.head_count_kv", heads, high=heads)
@@ -131,6 +156,10 @@ def _token_ids(keys: Keys, vocab: int) -> dict[str, Any]:
         "eos_token_id": ends if len(ends) > 1 else ends[0] if ends else None,
         "pad_token_id": read("padding"),
     }
+
+
+# llama.cpp's number for softmax gating is 1; 0 stands for the family's own.
+SOFTMAX_ROUTER: dict[str, tuple[float, ...]] = {"expert_gating_func": (0, 1), "expert_weights_scale": (0, 1)}
 
 
 def moe_config(header: GGUFHeader) -> dict[str, int]:

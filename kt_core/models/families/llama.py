@@ -14,6 +14,7 @@ def config(header: GGUFHeader) -> dict[str, Any]:
         found = _shared.base_config(header, "llama", "LlamaForCausalLM")
         return found | {"attention_bias": "blk.0.attn_q.bias" in header.tensors, "mlp_bias": False}
     experts = _shared.moe_config(header)
+    _shared.Keys(header).refuse(_shared.SOFTMAX_ROUTER)
     return _shared.base_config(header, "mixtral", "MixtralForCausalLM") | {
         "intermediate_size": experts["width"],
         "num_local_experts": experts["count"],

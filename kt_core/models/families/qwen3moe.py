@@ -11,6 +11,7 @@ INTERLEAVED = False
 def config(header: GGUFHeader) -> dict[str, Any]:
     """Qwen3MoeConfig."""
     experts = _shared.moe_config(header)
+    _shared.Keys(header).refuse(_shared.SOFTMAX_ROUTER)
     return _shared.base_config(header, "qwen3_moe", "Qwen3MoeForCausalLM") | {
         "attention_bias": False,
         "use_sliding_window": False,

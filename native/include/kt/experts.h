@@ -37,7 +37,7 @@ class Experts {
   private:
     struct Expert {
         PanelMatrix gate, up, down;
-        Buffer memory;  // all three; empty: not loaded
+        Arena::Piece memory;  // all three; empty: not loaded
     };
     struct Chunk;
 

@@ -24,7 +24,7 @@ class Linear {
     Pool& pool_;
     const Kernels& kernels_;
     PanelMatrix weight_;
-    Buffer memory_;
+    Arena::Piece memory_;
     std::vector<float> bias_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace kt {
@@ -28,6 +29,44 @@ class Buffer {
   private:
     uint8_t* data_ = nullptr;
     size_t bytes_ = 0;
+};
+
+// Memory for packed weights, carved from large mappings, so that huge pages cover matrices of a few MiB as
+// well (with a mapping each, half of an expert lay in small pages).
+class Arena {
+  public:
+    // 64-byte aligned, not initialised. Its whole pages go back when it dies, the mapping with its last
+    // piece.
+    class Piece {
+      public:
+        Piece() = default;
+        Piece(std::shared_ptr<Buffer> mapping, uint8_t* data, size_t bytes)
+            : mapping_(std::move(mapping)), data_(data), bytes_(bytes) {}
+        ~Piece();
+        Piece(Piece&& other) noexcept { *this = std::move(other); }
+        Piece& operator=(Piece&& other) noexcept {
+            std::swap(mapping_, other.mapping_);
+            std::swap(data_, other.data_);
+            std::swap(bytes_, other.bytes_);
+            return *this;
+        }
+
+        uint8_t* data() const { return data_; }
+        size_t bytes() const { return bytes_; }
+
+      private:
+        std::shared_ptr<Buffer> mapping_;
+        uint8_t* data_ = nullptr;
+        size_t bytes_ = 0;
+    };
+
+    // Throws std::bad_alloc. One caller at a time.
+    Piece take(size_t bytes);
+
+  private:
+    std::shared_ptr<Buffer> mapping_;
+    uint8_t* next_ = nullptr;
+    size_t left_ = 0;
 };
 
 }  // namespace kt

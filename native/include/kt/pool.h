@@ -41,16 +41,20 @@ class alignas(64) TaskCounter {
 class Pool {
   public:
     // threads >= 1, the caller included. cpus: empty, or one CPU id for each thread. Where the system
-    // refuses to pin or to start a thread, the pool goes on without and note() says so.
+    // refuses to pin or to start a thread, the pool goes on without and settings().note says so.
     explicit Pool(int threads, std::vector<int> cpus = {});
     ~Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
     void resize(int threads, std::vector<int> cpus);
-    int size() const { return size_; }
-    std::vector<int> cpus() const;
-    std::string note() const;
+
+    struct Settings {
+        int threads;
+        std::vector<int> cpus;
+        std::string note;  // what the system refused; empty: nothing
+    };
+    Settings settings() const;
 
     // Sole use of the pool and its scratch until destroyed. Callers on several threads take turns.
     class Lease {
@@ -64,6 +68,9 @@ class Pool {
         T* scratch(size_t slot, size_t count) {
             return reinterpret_cast<T*>(pool_.scratch(slot, count * sizeof(T)));
         }
+
+        // Memory for weights that this pool's threads will read.
+        Arena::Piece weights(size_t bytes) { return pool_.arena_.take(bytes); }
 
         // Runs body(const Worker&) once on every thread and returns when all are done. body must not
         // throw and must not use this pool's lease.
@@ -103,6 +110,7 @@ class Pool {
     bool lost_ = false;  // a fork left the threads in the parent
     std::vector<std::thread> threads_;
     std::vector<Buffer> scratch_;
+    Arena arena_;
 
     Function function_ = nullptr;
     void* context_ = nullptr;

@@ -32,6 +32,7 @@ struct Q4_1 {
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += info.step_bytes) {
+            prefetch<R, info.step_bytes>(panel);
             NibbleSum dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) dots[r] = nibble_start();
             KT_UNROLL for (int v = 0; v < 4; ++v) {

@@ -26,6 +26,7 @@ struct Q8_0 {
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += info.step_bytes) {
+            prefetch<R, info.step_bytes>(panel);
             I32x16 dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 dots[r] = start_128(load_as<int32_t>(rows[r] + at + offsetof(Group32, sum)));

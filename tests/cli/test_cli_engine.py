@@ -1,0 +1,72 @@
+"""`kt run` and `kt chat` with the real engine and the demo model."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_runner import Run
+
+from kt_cli import servers
+
+pytestmark = pytest.mark.model
+ENGINE_SECONDS = 240
+
+
+@pytest.fixture
+def env(env: dict[str, str]) -> dict[str, str]:
+    """The models that the user has pulled; everything else is the test's own."""
+    kept = {name: os.environ[name] for name in ("KT_PATHS_MODELS",) if name in os.environ}
+    home = os.environ.get("REAL_XDG_DATA_HOME", str(Path.home() / ".local" / "share"))
+    more = {name: value for name, value in env.items() if name != "HF_HUB_OFFLINE"}
+    return {**more, **kept, "XDG_DATA_HOME": home}
+
+
+def wait_for_server(process: "subprocess.Popen[str]") -> servers.Server:
+    end = time.monotonic() + ENGINE_SECONDS
+    while time.monotonic() < end:
+        if found := servers.running():
+            return found[0]
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.2)
+    raise AssertionError("the server did not get ready")
+
+
+def test_serve_chat_and_sudden_death(kt: Run, env: dict[str, str]) -> None:
+    """One server for all: one-shot, piped chat, and the end of the command by SIGKILL."""
+    command = [sys.executable, "-m", "kt_cli", "run", "demo", "--context", "512"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        server = wait_for_server(process)
+        assert server.model == "demo" and Path(server.log).exists() and Path(server.plan).exists()
+        options = ("--max-tokens", "4", "--temperature", "0")
+        once = kt("run", "demo", "-p", "Say hello.", *options, "--json")
+        assert once.code == 0 and once.json["completion_tokens"] == 4 and once.json["finish_reason"] == "length"
+        piped = kt("chat", *options, input="Say hello.")
+        assert piped.code == 0 and piped.out.rstrip("\n") == once.json["answer"].rstrip("\n")
+        assert "cut at the token limit" in piped.err
+        assert kt("doctor", "--json").json["checks"][-1]["value"] == f"demo {server.url}"
+        process.kill()
+        end = time.monotonic() + 30
+        while servers.alive(server.pid):
+            assert time.monotonic() < end, "the server outlives its command"
+            time.sleep(0.1)
+        assert not servers.running()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_interrupt_while_the_engine_loads(env: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "kt_cli", "run", "demo", "-p", "x"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while "Starting" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Error" not in err
