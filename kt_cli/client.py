@@ -179,6 +179,9 @@ def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPRespo
     except (OSError, HTTPException) as error:
         connection.close()
         raise NotFound("client.no_answer", url=api.url, reason=_reason(error)) from error
+    except BaseException:  # Ctrl-C while the prompt is computed: the server must see the client leave
+        connection.close()
+        raise
     if response.status == 200:
         return response, connection
     try:

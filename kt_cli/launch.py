@@ -61,9 +61,8 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
-    for name in ("threads", "context"):
-        if overrides.get(name) is None and (value := config.get(f"inference.{name}")):
-            overrides[name] = value
+    settings = {"threads": config.get("inference.threads"), "context": config.get("inference.context")}
+    overrides = {**overrides, **{name: value for name, value in settings.items() if value and not overrides.get(name)}}
     given = {name: value for name, value in overrides.items() if value is not None}
     return decide(probe(), files, read_spec(files), given)
 
@@ -118,7 +117,7 @@ def start(plan: Plan) -> Child:
     log = _place("logs", f"{stamp}-{name}.log")
     plan_file.touch(mode=0o600)  # it may hold the API key
     plan.write(plan_file)
-    _prune(log.parent)
+    _prune(log.parent, plan_file.parent)
     reading, writing = os.pipe()
     try:
         with log.open("ab") as sink:
@@ -154,10 +153,14 @@ def _place(folder: str, name: str) -> Path:
     return directory / name
 
 
-def _prune(logs: Path) -> None:
-    """Keep the newest logs; those of running servers are newer than the limit in any sane use."""
-    for old in sorted(logs.glob("*-*.log"))[:-LOGS_KEPT]:
-        old.unlink(missing_ok=True)
+def _prune(logs: Path, plans: Path) -> None:
+    """Keep the newest logs, and the plans of commands that still run; a killed command leaves its plan behind."""
+    for log in sorted(logs.glob("*-*.log"))[:-LOGS_KEPT]:
+        log.unlink(missing_ok=True)
+    for plan in plans.glob("*.json"):
+        pid = plan.name.split("-")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            plan.unlink(missing_ok=True)
 
 
 def events(child: Child) -> Iterator[dict[str, Any]]:

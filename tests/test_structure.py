@@ -114,7 +114,12 @@ def test_native_size_budget(path: Path) -> None:
     start = 0
     for number, line in enumerate(lines, 1):
         # clang-format puts the brace that closes a function (or namespace, struct) in column 0.
-        if line and not line[0].isspace() and line.rstrip().endswith("{") and not line.startswith(("namespace", "struct", "class", "extern", "enum")):
+        if (
+            line
+            and not line[0].isspace()
+            and line.rstrip().endswith("{")
+            and not line.startswith(("namespace", "struct", "class", "extern", "enum"))
+        ):
             start = number
         if line.startswith("}") and start:
             assert number - start < 120, f"{path.relative_to(ROOT)}:{start} has {number - start + 1} lines"

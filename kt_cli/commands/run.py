@@ -65,7 +65,7 @@ def _reject_without_prompt(given: dict[str, Any]) -> None:
 def _serve(plan: Plan) -> None:
     """Serve in the foreground until the server ends or is told to."""
     ready = False
-    signal.signal(signal.SIGTERM, _interrupt)
+    _catch_signals()
     child = launch.start(plan)
     try:
         stream = launch.events(child)
@@ -82,11 +82,15 @@ def _serve(plan: Plan) -> None:
 
 
 class _Terminated(BaseException):
-    """SIGTERM: the regular way to end a service."""
+    """SIGTERM, the regular way to end a service, or SIGHUP, the terminal's end."""
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise _Terminated
+def _catch_signals() -> None:
+    def end(number: int, frame: object) -> None:
+        raise _Terminated
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
 
 
 def _announce(plan: Plan, url: str, child: launch.Child) -> None:
@@ -103,7 +107,7 @@ def _announce(plan: Plan, url: str, child: launch.Child) -> None:
 
 def _answer_once(plan: Plan, question: str, system: str | None, options: client.Options) -> None:
     """Start a server for one answer."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    _catch_signals()
     child = launch.start(plan)
     try:
         url = launch.wait_ready(child, launch.events(child))

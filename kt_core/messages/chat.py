@@ -23,8 +23,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "chat.system": ("System prompt; default: the setting chat.system", "系统提示词；默认取设置 chat.system"),
     "chat.temperature": (
-        "Sampling temperature from 0 (always the likeliest token) to 2; "
-        "default: the setting chat.temperature (0.7)",
+        "Sampling temperature from 0 (always the likeliest token) to 2; default: the setting chat.temperature (0.7)",
         "采样温度，0（总是选概率最高的 token）到 2；默认取设置 chat.temperature（0.7）",
     ),
     "chat.max_tokens": (

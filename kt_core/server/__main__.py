@@ -23,6 +23,8 @@ def main() -> int:
         parser.error(f"--events-fd {arguments.events_fd}: {e.strerror}")
     os.dup2(2, 1)  # whatever a library prints belongs into the log, not between the events
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # torch's threads would spin between its operations, on the cores that the kernels' pool needs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from kt_core.server.serve import serve
 

@@ -26,17 +26,19 @@ double read_rate(Pool& pool, size_t bytes, int repeats) {
     std::memset(memory.data(), 1, bytes);
     Pool::Lease lease(pool);
     std::atomic<uint64_t> total{0};  // keeps the reads
+    const size_t parts = static_cast<size_t>(lease.threads());
+    const size_t part = bytes / 64 / parts * 64;
     double best = 0;
     for (int i = 0; i < repeats; ++i) {
         const auto start = std::chrono::steady_clock::now();
+        Phase reading(parts);
         lease.parallel([&](const Worker& worker) {
-            const size_t part = bytes / 64 / worker.count * 64;
-            total +=
-                sum_words(reinterpret_cast<const uint64_t*>(memory.data() + worker.index * part), part / 8);
+            reading.run(worker, [&](size_t at) {
+                total += sum_words(reinterpret_cast<const uint64_t*>(memory.data() + at * part), part / 8);
+            });
         });
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        const double read = static_cast<double>(bytes / 64 / lease.threads() * 64 * lease.threads());
-        best = std::max(best, read / took.count());
+        best = std::max(best, static_cast<double>(part * parts) / took.count());
     }
     return total.load() == 0 ? 0.0 : best;
 }

@@ -94,7 +94,7 @@ void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& u
     experts_[index] = std::move(packed);
 }
 
-// Up to kRowsPerChunk tokens, from routing to written rows. Two barriers: prepared tokens are needed by
+// Up to kRowsPerChunk tokens, from routing to written rows. Three phases: prepared tokens are needed by
 // all gate/up tasks, and all of h by the down tasks.
 struct Experts::Chunk {
     const Experts& layer;
@@ -119,13 +119,15 @@ struct Experts::Chunk {
     float* tiles = nullptr;
     float* sums = nullptr;  // [tokens, hidden]
     size_t down_width = 0;
-    TaskCounter next_token{}, next_task{}, next_columns{};
+    size_t bytes = 0;  // of weights that pass through the kernels
+    Phase preparing{}, multiplying{}, summing{};
 
     Policy policy(const PanelMatrix& m) const { return layer.kernels_.formats[m.format].info->policy; }
 
     void route();
     void list_tasks();
     void allocate();
+    void share_out();
     void prepare_tokens(const Worker& worker);
     void gate_up(const Worker& worker);
     void gate_up_rows(const Group& group, const Task& task, size_t row, size_t count, float* tile);
@@ -199,25 +201,40 @@ void Experts::Chunk::allocate() {
     sums = lease.scratch<float>(kSums, tokens * layer.hidden_);
 }
 
+// How many tasks each phase has. All down products of a column block are one task.
+void Experts::Chunk::share_out() {
+    size_t down_bytes = 64;
+    for (size_t g = 0; g < group_count; ++g) {
+        const Expert& expert = layer.experts_[groups[g].expert];
+        down_bytes += expert.down.panel_bytes;
+        bytes += expert.memory.bytes() * groups[g].count;
+    }
+    const size_t panels = divide_up(layer.hidden_, kPanelRows);
+    down_width = panels_per_task(panels, down_bytes, lease.threads());
+    preparing.set(tokens);
+    multiplying.set(task_count);
+    summing.set(divide_up(panels, down_width));
+}
+
 void Experts::Chunk::prepare_tokens(const Worker& worker) {
-    for (size_t t; (t = next_token.next()) < tokens;) {
+    preparing.run(worker, [&](size_t t) {
         const float* x =
             row_f32(call.x, call.dtype, first_token + t, layer.hidden_, wide + worker.index * layer.hidden_);
         for (size_t i = 0; i < kPolicies; ++i) {
             if (!token_stride[i]) continue;
             layer.kernels_.prepare[i](x, 0, layer.hidden_, token_memory[i] + t * token_stride[i]);
         }
-    }
+    });
 }
 
 void Experts::Chunk::gate_up(const Worker& worker) {
     float* const tile = tiles + worker.index * 2 * kTileFloats;
-    for (size_t i; (i = next_task.next()) < task_count;) {
+    multiplying.run(worker, [&](size_t i) {
         const Group& group = groups[tasks[i].group];
         for (size_t row = 0; row < group.count; row += kRowsPerTask) {
             gate_up_rows(group, tasks[i], group.first + row, std::min(kRowsPerTask, group.count - row), tile);
         }
-    }
+    });
 }
 
 // h = act(gate x) * up x for a task's columns, prepared at once for the down product: the columns are whole
@@ -242,9 +259,9 @@ void Experts::Chunk::gate_up_rows(const Group& group, const Task& task, size_t r
 void Experts::Chunk::down(const Worker& worker) {
     float* const tile = tiles + worker.index * 2 * kTileFloats;
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    for (size_t i; (i = next_columns.next()) * down_width < panels;) {
+    summing.run(worker, [&](size_t i) {
         down_columns(i * down_width, std::min(down_width, panels - i * down_width), tile);
-    }
+    });
 }
 
 // A task owns columns of y for every token, so experts add up in ascending order without atomics.
@@ -281,19 +298,14 @@ void Experts::forward(const ExpertsCall& call) const {
         chunk.route();
         chunk.list_tasks();
         chunk.allocate();
-        // All down products of a column block count as one task.
-        size_t down_bytes = 64;
-        for (size_t g = 0; g < chunk.group_count; ++g) {
-            down_bytes += experts_[chunk.groups[g].expert].down.panel_bytes;
-        }
-        chunk.down_width = panels_per_task(divide_up(hidden_, kPanelRows), down_bytes, lease.threads());
-        lease.parallel([&chunk](const Worker& worker) {
-            chunk.prepare_tokens(worker);
-            worker.barrier();
-            chunk.gate_up(worker);
-            worker.barrier();
-            chunk.down(worker);
-        });
+        chunk.share_out();
+        lease.parallel(
+            [&chunk](const Worker& worker) {
+                chunk.prepare_tokens(worker);
+                chunk.gate_up(worker);
+                chunk.down(worker);
+            },
+            chunk.bytes);
     }
 }
 

@@ -44,31 +44,34 @@ void Linear::forward_chunk(Pool::Lease& lease, const void* x, Dtype dtype, size_
     const size_t block = panels_per_task(panels, weight_.panel_bytes, lease.threads());
     const size_t row_tasks = divide_up(count, kRowsPerTask);
     const size_t tasks = row_tasks * divide_up(panels, block);
-    TaskCounter next_row, next_task;
+    Phase preparing(count), multiplying(tasks);
 
-    lease.parallel([&](const Worker& worker) {
-        for (size_t m; (m = next_row.next()) < count;) {
-            const float* values =
-                row_f32(x, dtype, first + m, weight_.cols, wide + worker.index * weight_.cols);
-            rows[m] = prepared + m * row_bytes;
-            prepare(values, 0, weight_.cols, prepared + m * row_bytes);
-        }
-        worker.barrier();
+    const auto prepare_row = [&](const Worker& worker, size_t m) {
+        float* const scratch = wide + worker.index * weight_.cols;
+        rows[m] = prepared + m * row_bytes;
+        prepare(row_f32(x, dtype, first + m, weight_.cols, scratch), 0, weight_.cols,
+                prepared + m * row_bytes);
+    };
+    const auto multiply = [&](const Worker& worker, size_t task) {
         float* const tile = tiles + worker.index * kTileFloats;
-        for (size_t task; (task = next_task.next()) < tasks;) {
-            const size_t m = task % row_tasks * kRowsPerTask, p = task / row_tasks * block;
-            const size_t height = std::min(kRowsPerTask, count - m), width = std::min(block, panels - p);
-            const size_t stride = width * kPanelRows, column = p * kPanelRows;
-            format.matmul({weight_.panels + p * weight_.panel_bytes, weight_.panel_bytes, width, weight_.cols,
-                           rows + m, height, tile, stride});
-            const size_t columns = std::min(stride, weight_.rows - column);
-            for (size_t i = 0; i < height; ++i) {
-                float* const out = tile + i * stride;
-                for (size_t j = 0; j < columns && !bias_.empty(); ++j) out[j] += bias_[column + j];
-                write_row(out, columns, dtype, y, (first + m + i) * weight_.rows + column);
-            }
+        const size_t m = task % row_tasks * kRowsPerTask, p = task / row_tasks * block;
+        const size_t height = std::min(kRowsPerTask, count - m), width = std::min(block, panels - p);
+        const size_t stride = width * kPanelRows, column = p * kPanelRows;
+        format.matmul({weight_.panels + p * weight_.panel_bytes, weight_.panel_bytes, width, weight_.cols,
+                       rows + m, height, tile, stride});
+        const size_t columns = std::min(stride, weight_.rows - column);
+        for (size_t i = 0; i < height; ++i) {
+            float* const out = tile + i * stride;
+            for (size_t j = 0; j < columns && !bias_.empty(); ++j) out[j] += bias_[column + j];
+            write_row(out, columns, dtype, y, (first + m + i) * weight_.rows + column);
         }
-    });
+    };
+    lease.parallel(
+        [&](const Worker& worker) {
+            preparing.run(worker, [&](size_t m) { prepare_row(worker, m); });
+            multiplying.run(worker, [&](size_t task) { multiply(worker, task); });
+        },
+        weight_.bytes() * count);
 }
 
 }  // namespace kt

@@ -48,17 +48,16 @@ void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored
     const FormatEntry& format = kernels.formats[stored.format];
     const PanelMatrix shape = panel_shape(kernels, stored);
     const std::vector<uint8_t> zeros(stored_row_bytes(*format.info, stored.cols));  // rows after the last
-    TaskCounter next;
-    lease.parallel([&](const Worker&) {
-        for (size_t p; (p = next.next()) < shape.panel_count();) {
-            const uint8_t* rows[kPanelRows];
-            for (size_t r = 0; r < kPanelRows; ++r) {
-                const size_t row = p * kPanelRows + r;
-                rows[r] = row < stored.rows ? stored.data + row * stored.stride : zeros.data();
-            }
-            format.pack(rows, stored.cols, panels + p * shape.panel_bytes);
+    Phase packing(shape.panel_count());
+    const auto pack_panel = [&](size_t p) {
+        const uint8_t* rows[kPanelRows];
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            const size_t row = p * kPanelRows + r;
+            rows[r] = row < stored.rows ? stored.data + row * stored.stride : zeros.data();
         }
-    });
+        format.pack(rows, stored.cols, panels + p * shape.panel_bytes);
+    };
+    lease.parallel([&](const Worker& worker) { packing.run(worker, pack_panel); }, shape.bytes());
 }
 
 size_t prepared_bytes(Policy policy, size_t k) {

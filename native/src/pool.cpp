@@ -148,40 +148,53 @@ void Pool::wait_while(const std::atomic<uint32_t>& value, uint32_t old) const {
     value.wait(old, std::memory_order_acquire);
 }
 
-void Pool::run(Function function, void* context) {
+void Pool::run(Function function, void* context, bool shared) {
     const Visit visit(cpus_.empty() ? -1 : cpus_[0]);
     const DefaultFloats floats;
+    if (size_ == 1 || !shared) return function(Worker{*this, 0}, context);
     function_ = function;
     context_ = context;
-    running_.store(static_cast<uint32_t>(size_ - 1), std::memory_order_relaxed);
-    if (size_ > 1) {
-        region_.fetch_add(1, std::memory_order_release);
-        region_.notify_all();
-    }
-    function(Worker{*this, 0, size_}, context);
-    for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) wait_while(running_, left);
+    gate_.store(0, std::memory_order_release);
+    region_.fetch_add(1, std::memory_order_release);
+    region_.notify_all();
+    function(Worker{*this, 0}, context);
+    uint32_t gate = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
+    for (; gate != kClosed; gate = gate_.load(std::memory_order_acquire)) wait_while(gate_, gate);
 }
 
 void Pool::work(int index, uint32_t seen) {
     const DefaultFloats floats;
     while (true) {
         wait_while(region_, seen);
-        ++seen;
+        seen = region_.load(std::memory_order_acquire);
         if (stopping_) return;
-        function_(Worker{*this, index, size_}, context_);
-        if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+        if (!enter()) continue;
+        function_(Worker{*this, index}, context_);
+        leave();
     }
 }
 
-void Pool::barrier() {
-    const uint32_t phase = phase_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(size_)) {
-        arrived_.store(0, std::memory_order_relaxed);
-        phase_.fetch_add(1, std::memory_order_release);
-        phase_.notify_all();
-        return;
+// Into the region that is under way, if there is one: it may be another than the one that woke the thread,
+// and its function and context are read only once inside.
+bool Pool::enter() {
+    uint32_t gate = gate_.load(std::memory_order_relaxed);
+    while (!(gate & kClosed)) {
+        if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
     }
-    while (phase_.load(std::memory_order_acquire) == phase) wait_while(phase_, phase);
+    return false;
+}
+
+void Pool::leave() {
+    if (gate_.fetch_sub(1, std::memory_order_acq_rel) == (kClosed | 1)) gate_.notify_all();
+}
+
+void Phase::finish(const Worker& worker, uint32_t tasks) {
+    uint32_t done = done_.load(std::memory_order_acquire);
+    if (tasks) {
+        done = done_.fetch_add(tasks, std::memory_order_acq_rel) + tasks;
+        done_.notify_all();
+    }
+    for (; done != total_; done = done_.load(std::memory_order_acquire)) worker.pool.wait_while(done_, done);
 }
 
 uint8_t* Pool::scratch(size_t slot, size_t bytes) {

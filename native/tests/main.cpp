@@ -208,16 +208,17 @@ void test_pool() {
     for (int round = 0; round < 300; ++round) {
         if (round % 60 == 59) pool.resize(1 + round / 60 % 4, {});
         Pool::Lease lease(pool);
-        int before = 0;
-        TaskCounter next;
+        int before[7] = {};
+        Phase first(7), second(50), third(5);
         sum = 0;
         lease.parallel([&](const Worker& worker) {
-            if (worker.index == 0) before = round;
-            worker.barrier();
-            if (before != round) sum += 1000000;
-            for (size_t task; (task = next.next()) < 50;) sum += static_cast<int>(task);
-            worker.barrier();
-            if (sum % 1000000 != 1225) sum += 1000000;
+            first.run(worker, [&](size_t task) { before[task] = round; });
+            second.run(worker, [&](size_t task) {
+                sum += before[task % 7] == round ? static_cast<int>(task) : 1000000;
+            });
+            third.run(worker, [&](size_t) {
+                if (sum % 1000000 != 1225) sum += 1000000;
+            });
         });
         CHECK(sum == 1225, "round %d: %d", round, sum.load());
     }
@@ -270,7 +271,12 @@ void test_fork() {
     const auto count = [&pool] {
         std::atomic<int> workers{0};
         Pool::Lease lease(pool);
-        lease.parallel([&](const Worker&) { ++workers; });
+        Phase meeting(3);  // each task waits for the others, so it takes three threads to end
+        lease.parallel([&](const Worker& worker) {
+            meeting.run(worker, [&](size_t) {
+                for (++workers; workers < 3;) std::this_thread::yield();
+            });
+        });
         return workers.load();
     };
     pool.resize(3, {});

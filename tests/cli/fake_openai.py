@@ -13,6 +13,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.answer = "Paris is the **capital** of France."
         self.delay = 0.0
+        self.wait = 0.0  # seconds before anything is sent
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.broken = threading.Event()  # set when a client left in the middle of an answer
@@ -50,6 +51,7 @@ def handler_of(owner: FakeServer) -> type[BaseHTTPRequestHandler]:
                 self._stream()
 
         def _stream(self) -> None:
+            time.sleep(owner.wait)
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()

@@ -3,6 +3,7 @@
 import ast
 import re
 import string
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,14 @@ FOREIGN = {  # options of other programs, in commands that texts quote
 }
 
 
+@cache
+def nodes() -> list[tree.Node]:
+    return list(tree.walk())
+
+
+@cache
 def known_options() -> set[str]:
-    return {name for node in tree.walk() for param in node.options for name in (*param.opts, *param.secondary_opts)}
+    return {name for node in nodes() for param in node.options for name in (*param.opts, *param.secondary_opts)}
 
 
 def foreign(text: str) -> set[str]:
@@ -130,7 +137,7 @@ def test_options_in_messages_exist(key: str) -> None:
 
 
 def test_options_and_commands_in_docs_exist() -> None:
-    nodes = {node.words: node for node in tree.walk()}
+    known = {node.words for node in nodes()}
     for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
         if not page.exists():
             continue
@@ -139,16 +146,28 @@ def test_options_and_commands_in_docs_exist() -> None:
             if not match:
                 continue
             words = tuple(match[1].split())
-            assert words[:1] in nodes, f"{page.name}: {line}"
+            assert words[:1] in known, f"{page.name}: {line}"
             assert named_options(line) <= known_options() | foreign(line), f"{page.name}: {line}"
 
 
 COMMAND = re.compile(r"(?:^|`|: )kt ([a-z]+)(?: ([a-z]+))?", re.MULTILINE)
 
 
+# Names that such a program is likely to have: a text that tells of one that is not there misleads, wherever it stands.
+LIKELY = "ps|stop|start|status|logs|plan|probe|serve|show|pull|list|rm|quant|convert|bench|sft|train|tune|init|update"
+
+
+@pytest.mark.parametrize("key", sorted(CATALOGUE))
+def test_no_message_tells_of_a_command_to_come(key: str) -> None:
+    names = {node.words for node in nodes()}
+    for text in CATALOGUE[key]:
+        for name in re.findall(rf"(?<![\w/.-])kt ({LIKELY})(?![\w-])", text):
+            assert (name,) in names, f"{key}: kt {name}"
+
+
 @pytest.mark.parametrize("key", sorted(CATALOGUE))
 def test_commands_in_messages_exist(key: str) -> None:
-    names = {node.words for node in tree.walk()}
+    names = {node.words for node in nodes()}
     prose = {"runs", "can", "is", "has", "needs", "does", "reads", "cannot", "knows", "failed", "server", "and", "to"}
     for first, second in COMMAND.findall(CATALOGUE[key][0]):
         if first in prose:
@@ -179,12 +198,12 @@ def test_examples_parse() -> None:
     """Every example in help is a command line that the parser takes."""
     import shlex
 
-    nodes = {node.words: node for node in tree.walk()}
-    for node in nodes.values():
+    by_words = {node.words: node for node in nodes()}
+    for node in by_words.values():
         for line in CATALOGUE[node.command.epilog][0].splitlines() if node.command.epilog else []:
             words = shlex.split(line[line.index("kt ") :])[1:]
-            depth = max(n for n in range(3) if tuple(words[:n]) in nodes)
-            options: dict[str, Any] = {n: p for p in nodes[tuple(words[:depth])].options for n in p.opts}
+            depth = max(n for n in range(3) if tuple(words[:n]) in by_words)
+            options: dict[str, Any] = {n: p for p in by_words[tuple(words[:depth])].options for n in p.opts}
             for word in words[depth:]:
                 assert not word.startswith("-") or word == "-" or word in options, line
 

@@ -336,3 +336,15 @@ def test_interrupt_in_a_pipe_ends_with_130(server: FakeServer, env: dict[str, st
     assert process.stdout.read(10) == "word word "
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130 and process.stderr.read() == ""
+
+
+def test_interrupt_before_the_first_word(server: FakeServer, child: Any) -> None:
+    """Ctrl-C while the prompt is computed closes the connection and comes back to the prompt."""
+    server.wait = 3.0
+    server.answer = "word " * 4000  # more than the socket's buffer takes when nobody reads
+    ask(child, "x")
+    time.sleep(1.0)
+    child.sendintr()
+    child.expect("Stopped")
+    child.expect(PROMPT)
+    assert server.broken.wait(10)

@@ -1,6 +1,5 @@
 """`kt run` and `kt chat` with the real engine and the demo model."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,13 +15,12 @@ pytestmark = pytest.mark.model
 ENGINE_SECONDS = 240
 
 
-@pytest.fixture
-def env(env: dict[str, str]) -> dict[str, str]:
-    """The models that the user has pulled; everything else is the test's own."""
-    kept = {name: os.environ[name] for name in ("KT_PATHS_MODELS",) if name in os.environ}
-    home = os.environ.get("REAL_XDG_DATA_HOME", str(Path.home() / ".local" / "share"))
-    more = {name: value for name, value in env.items() if name != "HF_HUB_OFFLINE"}
-    return {**more, **kept, "XDG_DATA_HOME": home}
+@pytest.fixture(autouse=True)
+def pulled(demo_file: Path, tmp_path: Path) -> None:
+    """The demo model in the store of this test."""
+    folder = tmp_path / "data" / "kt" / "models" / "demo"
+    folder.mkdir(parents=True)
+    (folder / "demo.gguf").symlink_to(demo_file)
 
 
 def wait_for_server(process: "subprocess.Popen[str]") -> servers.Server:

@@ -249,3 +249,31 @@ def test_damaged_file(content: bytes, kt: Run, tmp_path: Path) -> None:
     file.write_bytes(content)
     done = kt("run", str(file), "--dry-run")
     assert done.code == 5 and "bad.gguf" in done.err
+
+
+def test_plans_of_killed_commands_are_removed(env: dict[str, str], kt: Run, tmp_path: Path) -> None:
+    with serving(env) as process:
+        process.kill()
+        process.wait()
+    plans = tmp_path / "state" / "kt" / "plans"
+    assert len(list(plans.iterdir())) == 1
+    assert kt("run", "tiny", "-p", "x", program=STAND_IN).code == 0
+    assert not list(plans.iterdir())
+
+
+def test_registered_model_is_pulled_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from kt_cli import launch
+    from kt_core.models import store
+    from kt_core.types import ModelFiles, Progress
+
+    files = ModelFiles("demo", "/x", "gguf", ("/x",))
+
+    def pull(name: str, progress: Progress) -> ModelFiles:
+        progress("Downloading", 5, 10, "bytes")
+        return files
+
+    monkeypatch.setattr(store, "pull", pull)
+    assert launch.files_of("smollm2-moe") == files  # an alias
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("demo is not on this disk yet: downloading ") and lines[0].endswith("MiB")
+    assert lines[1] == "Downloading 5 B of 10 B"

@@ -19,23 +19,34 @@ namespace kt {
 
 class Pool;
 
-// One thread's view of a region. Worker 0 is the calling thread.
+// One thread's view of a region. Worker 0 is the calling thread; the others may come late or not at all.
 struct Worker {
     Pool& pool;
     int index;
-    int count;
-
-    // Waits for all workers of the region; what they wrote before it is visible after it.
-    void barrier() const;
 };
 
-// Hands out 0, 1, 2, ... to whoever asks. On a cache line of its own.
-class alignas(64) TaskCounter {
+// The tasks of one phase of a region. Whoever is there takes the next one, and only tasks are waited for,
+// never threads: one that the system keeps off its CPU delays nothing unless it is in the middle of a task.
+class Phase {
   public:
-    size_t next() { return value_.fetch_add(1, std::memory_order_relaxed); }
+    explicit Phase(size_t tasks = 0) : total_(static_cast<uint32_t>(tasks)) {}
+    void set(size_t tasks) { total_ = static_cast<uint32_t>(tasks); }
+
+    // Calls task(i) for the tasks that nobody took yet, then waits until all are done. What they wrote is
+    // visible after it.
+    template <class Task>
+    void run(const Worker& worker, Task&& task) {
+        uint32_t finished = 0;
+        for (uint32_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < total_; ++finished) task(i);
+        finish(worker, finished);
+    }
 
   private:
-    std::atomic<size_t> value_{0};
+    void finish(const Worker& worker, uint32_t tasks);
+
+    uint32_t total_;
+    alignas(64) std::atomic<uint32_t> next_{0};
+    alignas(64) std::atomic<uint32_t> done_{0};
 };
 
 class Pool {
@@ -72,14 +83,16 @@ class Pool {
         // Memory for weights that this pool's threads will read.
         Arena::Piece weights(size_t bytes) { return pool_.arena_.take(bytes); }
 
-        // Runs body(const Worker&) once on every thread and returns when all are done. body must not
-        // throw and must not use this pool's lease.
+        // Runs body(const Worker&) on this thread and on those of the pool that come while it runs; body
+        // shares work out through Phases. Returns when this thread is through and no other is inside.
+        // body must not throw and must not use this pool's lease. bytes says how much memory it reads:
+        // for a little the others are not called.
         template <class Body>
-        void parallel(Body&& body) {
+        void parallel(Body&& body, size_t bytes = SIZE_MAX) {
             using Plain = std::remove_reference_t<Body>;
             pool_.run(
                 [](const Worker& worker, void* context) noexcept { (*static_cast<Plain*>(context))(worker); },
-                const_cast<void*>(static_cast<const void*>(&body)));
+                const_cast<void*>(static_cast<const void*>(&body)), bytes >= kShared);
         }
 
       private:
@@ -88,16 +101,20 @@ class Pool {
     };
 
   private:
-    friend struct Worker;
+    friend class Phase;
     friend struct ForkGuard;
     using Function = void (*)(const Worker&, void*) noexcept;
+
+    static constexpr uint32_t kClosed = 1u << 31;
+    static constexpr size_t kShared = size_t{96} << 10;
 
     void start();
     void stop();
     void revive();
-    void run(Function function, void* context);
+    void run(Function function, void* context, bool shared);
     void work(int index, uint32_t seen);
-    void barrier();
+    bool enter();
+    void leave();
     void wait_while(const std::atomic<uint32_t>& value, uint32_t old) const;
     uint8_t* scratch(size_t slot, size_t bytes);
 
@@ -116,14 +133,8 @@ class Pool {
     void* context_ = nullptr;
     bool stopping_ = false;
     alignas(64) std::atomic<uint32_t> region_{0};
-    alignas(64) std::atomic<uint32_t> running_{0};
-    alignas(64) std::atomic<uint32_t> arrived_{0};
-    alignas(64) std::atomic<uint32_t> phase_{0};
+    alignas(64) std::atomic<uint32_t> gate_{kClosed};  // kClosed, and the number of workers inside
 };
-
-inline void Worker::barrier() const {
-    pool.barrier();
-}
 
 // The process's pool, made at the first call with a thread for each allowed CPU, unpinned. It lives until
 // the process ends, and a forked child that uses it starts its own threads.
