@@ -11,7 +11,7 @@ SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -na
 .PHONY: demo test check install dev format clean
 
 demo: install
-	$(VENV)/bin/kt run demo -p "What is photosynthesis?"
+	$(VENV)/bin/kt run demo -p "What is photosynthesis?" --temperature 0 --max-tokens 80
 
 test: dev $(OLDER)/installed
 	$(VENV)/bin/python -m pytest

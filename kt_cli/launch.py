@@ -39,10 +39,12 @@ class Child:
     plan: Path
 
 
-def files_of(name: str, may_pull: bool = True) -> ModelFiles:
-    """The model's files; a registered model that is not on this disk is pulled first."""
+def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFiles:
+    """The model's files; a registered model that is not on this disk is pulled first, if it can fit."""
     from kt_core import models
+    from kt_core.machine import probe
     from kt_core.models import registry, store
+    from kt_core.plan import check_download
 
     try:
         return models.resolve(name)
@@ -50,6 +52,8 @@ def files_of(name: str, may_pull: bool = True) -> ModelFiles:
         entry = registry.find(name)
         if entry is None or not may_pull:
             raise
+    if not force:
+        check_download(probe(), entry.name, entry.bytes)
     output.status(t("run.pulling", name=entry.name, size=output.size(entry.bytes)))
     with output.progress() as report:
         return store.pull(entry.name, report)

@@ -165,8 +165,7 @@ def muted(line: str) -> None:
 
 
 def warn(line: str) -> None:
-    if not _settings.json:
-        _talk(f"{paint(t('output.warning'), 'yellow', sys.stderr)} {line}")
+    _talk(f"{paint(t('output.warning'), 'yellow', sys.stderr)} {line}")
 
 
 def error(failure: KTError) -> None:

@@ -59,12 +59,12 @@ def rm(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="model.
 
 
 def _confirm(question: str) -> None:
-    """Ask on the terminal; raises typer.Abort for a no, UsageError where there is nobody to ask."""
-    if not sys.stdin.isatty() or not sys.stderr.isatty() or output.is_json():
+    """Ask on the terminal; raises typer.Exit for a no, UsageError where there is nobody to ask."""
+    if not sys.stdin.isatty() or not sys.stdout.isatty() or output.is_json():
         raise UsageError("cli.confirm_needs_yes")
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes", "是"):
+    import questionary
+
+    if not questionary.confirm(question, default=False).unsafe_ask():
         output.status(t("model.kept"))
         raise typer.Exit(1)
 

@@ -40,7 +40,7 @@ def run(
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     question = None if prompt is None else answer.check_question(sys.stdin.read() if prompt == "-" else prompt)
     options = answer.options(temperature, max_tokens)
-    files = launch.files_of(name, may_pull=not dry_run)
+    files = launch.files_of(name, may_pull=not dry_run, force=force)
     reusable = host is None and port is None and not any(overrides.values())
     serving = servers.find(files.name) if question is not None and reusable and not dry_run else None
     if serving and question is not None:

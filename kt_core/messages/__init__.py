@@ -25,7 +25,7 @@ def language() -> str:
         return _language
     for name in ("KT_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         value = os.environ.get(name, "")
-        if value:
+        if value and value != "auto":
             return "zh" if value.lower().startswith("zh") else "en"
     return "en"
 

@@ -1,6 +1,12 @@
 """Messages of the plan room: reasons of decisions, and refusals."""
 
 MESSAGES: dict[str, tuple[str, str]] = {
+    "plan.download": (
+        "{name} was not downloaded: it cannot fit in memory.\n"
+        "Its weights take {needed}; this machine has {total}.\n"
+        "Choose a smaller model, or download it all the same: kt model pull {name}",
+        "未下载 {name}：内存放不下。\n其权重需要 {needed}；本机内存为 {total}。\n请选择更小的模型，或仍要下载：kt model pull {name}",
+    ),
     "plan.chosen": ("chosen by the user", "由用户指定"),
     "plan.forced": ("go on although the plan may not fit", "即使可能放不下也继续"),
     "plan.tier_best": (

@@ -32,8 +32,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "server.port_in_use": (
         "Cannot listen on {host}:{port}: {reason}.\n"
         "Another program probably uses the port.\n"
-        "Choose another one with --port, or see kt ps.",
-        "无法监听 {host}:{port}：{reason}。\n该端口可能已被其他程序占用。\n请用 --port 另选端口，或查看 kt ps。",
+        "Choose another one with --port.",
+        "无法监听 {host}:{port}：{reason}。\n该端口可能已被其他程序占用。\n请用 --port 另选端口。",
     ),
     "server.bad_plan": (
         "The plan {path} cannot be read: {reason}",

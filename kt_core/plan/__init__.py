@@ -11,7 +11,7 @@ from kt_core.plan import memory
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, ModelFiles, ModelSpec, Plan, ServerSettings
 
-__all__ = ["KERNEL_FORMATS", "make_plan"]
+__all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 
 KERNEL_FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")  # the kernels' own list must be the same; a test compares
 DTYPES = ("float32",)
@@ -38,6 +38,12 @@ def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: M
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
     needed = memory.predicted_bytes(spec, context.value)
     return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name))
+
+
+def check_download(machine: Machine, name: str, nbytes: int) -> None:
+    """Raises DoesNotFit for a model whose weights alone, `nbytes`, are more than this machine's memory."""
+    if 0 < machine.memory_total < nbytes:
+        raise DoesNotFit("plan.download", name=name, needed=_gib(nbytes), total=_gib(machine.memory_total))
 
 
 def _check_formats(files: ModelFiles, spec: ModelSpec) -> None:

@@ -62,7 +62,7 @@ def command_line() -> None:
     files = ModelFiles("tiny", "/models/tiny.gguf", "gguf", ("/models/tiny.gguf",))
     spec = ModelSpec("glm4_moe", 2, 8, 32, 64, 4, 2, 1000, {"experts": 1, "other": 1}, 16, {"F32": 2})
     launch.SERVER[1:] = [__file__, NAME]
-    launch.files_of = lambda name, may_pull=True: files  # type: ignore[assignment]
+    launch.files_of = lambda name, **_: files  # type: ignore[assignment]
 
     def make_plan(files: ModelFiles, overrides: dict[str, object]) -> Plan:
         decisions = [Decision(k, v, f"because of {k}", "user") for k, v in overrides.items() if v is not None]

@@ -80,7 +80,7 @@ def make(name: str, folder: Path, smollm2_gguf: Path, demo_file: Path) -> Case:
         path = smollm2_gguf if source == "smollm2" else demo_file
         ref = dense_from_gguf(path) if source == "smollm2" else demo_from_gguf(path)
         weights = open_weights(resolve(str(path)))
-        prompts = [tokens(path, TEXT), tokens(path, SECOND_TEXT)]
+        prompts = [tokens(smollm2_gguf, TEXT), tokens(smollm2_gguf, SECOND_TEXT)]  # the demo's tokenizer is the same
         policy = "f32" if form == "F32" else "int8"
         if form == "F32":
             weights = Dequantised(weights)

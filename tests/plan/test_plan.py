@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
-from kt_core.plan import KERNEL_FORMATS, make_plan, memory
+from kt_core.plan import KERNEL_FORMATS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
 from kt_core.types import Machine, ModelFiles, ModelSpec, Plan
 
@@ -212,3 +212,10 @@ def test_dtype() -> None:
 def test_smaller_available_than_total_counts() -> None:
     with pytest.raises(DoesNotFit):
         plan(replace(machine(64), memory_available=3 * GIB), spec(4))
+
+
+def test_a_download_that_can_never_fit_is_refused_first() -> None:
+    check_download(machine(16), "small", 15 * GIB)
+    check_download(replace(machine(), memory_total=0), "unknown memory", 132 * GIB)
+    with pytest.raises(DoesNotFit, match=r"132\.00 GiB.*16\.00 GiB"):
+        check_download(machine(16), "big", 132 * GIB)
