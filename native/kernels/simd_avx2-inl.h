@@ -90,6 +90,25 @@ KT_INLINE F32x16 dot_pairs(F32x16 sum, const Pairs& w, const uint8_t* activation
             _mm256_fmadd_ps(w.odd.hi, odd, _mm256_fmadd_ps(w.even.hi, even, sum.hi))};
 }
 
+// Upper halves rounded to nearest even; a NaN keeps its upper half and becomes quiet.
+KT_INLINE __m256i rounded_bf16(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+
+KT_INLINE __m256i join_pairs(__m256 even, __m256 odd) {
+    return _mm256_blend_epi16(_mm256_srli_epi32(rounded_bf16(even), 16), rounded_bf16(odd), 0xaa);
+}
+
+// Two values of k for 16 rows as one vector of a BF16 panel, rounded to nearest even.
+KT_INLINE void store_pairs(uint16_t* out, F32x16 even, F32x16 odd) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), join_pairs(even.lo, odd.lo));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + 1, join_pairs(even.hi, odd.hi));
+}
+
 // ---- int8 weights stored with 128 added ----
 //
 // vpmaddubsw adds two u8 x s8 products in a saturating int16, so the unsigned operand is |w| and the

@@ -98,6 +98,21 @@ KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
 }
 #endif
 
+// Upper halves rounded to nearest even; a NaN keeps its upper half and becomes quiet.
+KT_INLINE __m512i rounded_bf16(__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+}
+
+// Two values of k for 16 rows as one vector of a BF16 panel, rounded to nearest even.
+KT_INLINE void store_pairs(uint16_t* out, F32x16 even, F32x16 odd) {
+    const __m512i low = _mm512_srli_epi32(rounded_bf16(even.v), 16);
+    _mm512_storeu_si512(out, _mm512_mask_blend_epi16(0xaaaaaaaa, low, rounded_bf16(odd.v)));
+}
+
 // ---- int8 weights stored with 128 added ----
 
 KT_INLINE Bytes load_bytes(const void* p) {

@@ -97,6 +97,14 @@ KT_INLINE F32x16 dot_pairs(const F32x16& sum, const Pairs& w, const uint8_t* act
                         multiply_add(w.even, bits_to_f32(pair << 16), sum));
 }
 
+// Two values of k for 16 rows as one vector of a BF16 panel, rounded to nearest even.
+KT_INLINE void store_pairs(uint16_t* out, const F32x16& even, const F32x16& odd) {
+    for (int i = 0; i < 16; ++i) {
+        out[2 * i] = f32_to_bf16(even.lane[i]);
+        out[2 * i + 1] = f32_to_bf16(odd.lane[i]);
+    }
+}
+
 // ---- int8 weights stored with 128 added ----
 
 KT_INLINE Bytes load_bytes(const void* p) {
