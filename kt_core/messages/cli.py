@@ -7,8 +7,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "在 CPU 与 GPU 上协同运行混合专家（MoE）大语言模型",
     ),
     "cli.help_examples": (
-        'kt run demo -p "What is the capital of France?"\nkt run demo\nkt chat\nkt doctor',
-        'kt run demo -p "法国的首都是哪里？"\nkt run demo\nkt chat\nkt doctor',
+        'kt run demo -p "What is photosynthesis?"\nkt run demo\nkt chat\nkt doctor',
+        'kt run demo -p "What is photosynthesis?"\nkt run demo\nkt chat\nkt doctor',
     ),
     "cli.usage": ("Usage:", "用法："),
     "cli.examples": ("Examples:", "示例："),

@@ -10,9 +10,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "若 kt 认识该模型但本地没有，会先下载。",
     ),
     "run.examples": (
-        'kt run demo\nkt run demo -p "What is the capital of France?"\n'
+        'kt run demo\nkt run demo -p "What is photosynthesis?"\n'
         "kt run ./model.gguf --port 8080 --threads 8\necho question | kt run demo -p -\nkt run demo --dry-run",
-        'kt run demo\nkt run demo -p "法国的首都是哪里？"\n'
+        'kt run demo\nkt run demo -p "What is photosynthesis?"\n'
         "kt run ./model.gguf --port 8080 --threads 8\necho 问题 | kt run demo -p -\nkt run demo --dry-run",
     ),
     "run.name": (
