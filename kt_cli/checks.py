@@ -112,55 +112,25 @@ def _gpus(found: Machine) -> Check:
 
 def required_packages() -> list[Check]:
     """Installed versions against the ranges that kt was released with; one row, or one for each fault."""
-    try:
-        requirements = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:
+    needed = _requirements()
+    if not needed:
         return [Check("packages", WARN, t("doctor.not_a_package"), t("doctor.install_kt"))]
-    faults, counted = [], 0
-    for requirement in requirements:
-        if ";" in requirement:  # extras
-            continue
-        counted += 1
-        name, wanted = split_requirement(requirement)
+    faults = []
+    for name, wanted in needed.items():
         version = _version(name)
-        if version is None:
-            faults.append(Check(name, ERROR, t("doctor.absent"), t("doctor.install", requirement=requirement)))
-        elif not in_range(version, wanted):
+        if version is None and name not in IMPORTED:  # those have a row of their own
+            faults.append(Check(name, ERROR, t("doctor.absent"), _install(name)))
+        elif version is not None and not in_range(version, wanted):
             value = t("doctor.out_of_range", version=version, wanted=wanted)
-            faults.append(Check(name, ERROR, value, t("doctor.install", requirement=requirement)))
-    return faults or [Check("packages", OK, t("doctor.packages_ok", count=counted))]
-
-
-def split_requirement(requirement: str) -> tuple[str, str]:
-    """("torch", ">=2.11,<3") from a requirement without a marker."""
-    match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^)]*)\)?", requirement)
-    return (match[1], match[2].strip()) if match else (requirement, "")
+            faults.append(Check(name, ERROR, value, _install(name)))
+    return faults or [Check("packages", OK, t("doctor.packages_ok", count=len(needed)))]
 
 
 def in_range(version: str, wanted: str) -> bool:
-    """Whether `version` satisfies every >=, <=, <, >, ==, != in `wanted`, by its numbers alone."""
-    have = _numbers(version)
-    for operator, text in re.findall(r"(>=|<=|==|!=|>|<)\s*([\w.+!*-]+)", wanted):
-        want = _numbers(text)
-        width = max(len(have), len(want))
-        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (have, want))
-        if text.endswith("*"):
-            left, right = have[: len(want)], want
-        good = {
-            ">=": left >= right,
-            "<=": left <= right,
-            "==": left == right,
-            "!=": left != right,
-            ">": left > right,
-            "<": left < right,
-        }
-        if not good[operator]:
-            return False
-    return True
+    """Whether `version` satisfies the specifiers `wanted`; a build from source counts by its numbers."""
+    from packaging.specifiers import SpecifierSet
 
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].split(".") if part)  # type: ignore[index]
+    return SpecifierSet(wanted).contains(version, prereleases=True)
 
 
 def import_check(name: str) -> Check:
@@ -169,9 +139,9 @@ def import_check(name: str) -> Check:
     if done.returncode == 0:
         return Check(name, OK, done.stdout.strip().splitlines()[-1])
     if _version(name) is None and f"No module named '{name}'" in done.stderr:
-        return Check(name, ERROR, t("doctor.absent"), t("doctor.install", requirement=_requirement(name)))
+        return Check(name, ERROR, t("doctor.absent"), _install(name))
     value = t("doctor.import_fails", version=_version(name) or "?", reason=last_error(done))
-    return Check(name, ERROR, value, t("doctor.reinstall", requirement=_requirement(name)))
+    return Check(name, ERROR, value, t("doctor.reinstall", requirement=name + _requirements().get(name, "")))
 
 
 def extension() -> list[Check]:
@@ -186,7 +156,15 @@ def extension() -> list[Check]:
         info = None
     if not isinstance(info, dict):
         value = t("doctor.extension_fails", reason=last_error(done))
-        return [Check(name, ERROR, value, t("doctor.build_kt"))]
+        lacking = re.search(r"No module named '(\w+)", value)
+        return [
+            Check(
+                name,
+                ERROR,
+                value,
+                _install(lacking[1]) if lacking and lacking[1] != "kt_core" else t("doctor.build_kt"),
+            )
+        ]
     tiers = info.get("tiers") or []
     absent = [f"{tier['name']} ({', '.join(tier['missing'])})" for tier in tiers if not tier["runnable"]]
     value = t(
@@ -238,13 +216,19 @@ def _metadata_field(field: str) -> str:
         return ""
 
 
-def _requirement(name: str) -> str:
-    """The requirement that kt was released with, or the bare name."""
+def _requirements() -> dict[str, str]:
+    """name -> version specifiers that kt was released with, without those of extras; empty when kt is no package."""
+    from packaging.requirements import Requirement
+
     try:
-        requirements = metadata.requires(DISTRIBUTION) or []
+        found = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or []]
     except metadata.PackageNotFoundError:
-        return name
-    return next((r for r in requirements if ";" not in r and split_requirement(r)[0] == name), name)
+        return {}
+    return {r.name: str(r.specifier) for r in found if not r.marker or r.marker.evaluate({"extra": ""})}
+
+
+def _install(name: str) -> str:
+    return t("doctor.install", requirement=name + _requirements().get(name, ""))
 
 
 # ---- settings, folders, servers
