@@ -6,6 +6,7 @@ and each kernel call by a float64 model of the same rounding on the same input (
 output: bf16 sums and expert outputs are rounded nowhere else).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,7 +68,7 @@ class Case:
     policy: str
 
 
-def make(name: str, folder: Path, smollm2_gguf: Path, demo_file: Path) -> Case:
+def make(name: str, folder: Path, fixture: Callable[[str], Path]) -> Case:
     source, _, form = name.partition("-")
     generator = torch.Generator().manual_seed(5)
     if source in TINY:
@@ -77,10 +78,11 @@ def make(name: str, folder: Path, smollm2_gguf: Path, demo_file: Path) -> Case:
         prompts = [torch.randint(0, 301, (n,), generator=generator).tolist() for n in (23, 9)]
         policy = {"F32": "f32", "BF16": "bf16", "F16": "f32"}[form]
     else:
-        path = smollm2_gguf if source == "smollm2" else demo_file
+        smollm2 = fixture("smollm2_gguf")
+        path = smollm2 if source == "smollm2" else fixture("demo_file")
         ref = dense_from_gguf(path) if source == "smollm2" else demo_from_gguf(path)
         weights = open_weights(resolve(str(path)))
-        prompts = [tokens(smollm2_gguf, TEXT), tokens(smollm2_gguf, SECOND_TEXT)]  # the demo's tokenizer is the same
+        prompts = [tokens(smollm2, TEXT), tokens(smollm2, SECOND_TEXT)]  # the demo's tokenizer is the same
         policy = "f32" if form == "F32" else "int8"
         if form == "F32":
             weights = Dequantised(weights)
@@ -100,8 +102,9 @@ NAMES += ["smollm2-F32", "smollm2", "demo-F32", "demo"]
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def case(request, tmp_path_factory, smollm2_gguf, demo_file):
-    yield make(request.param, tmp_path_factory.mktemp("model"), smollm2_gguf, demo_file)
+def case(request, tmp_path_factory):
+    """Made when asked for: the tiny cases need no download."""
+    return make(request.param, tmp_path_factory.mktemp("model"), request.getfixturevalue)
 
 
 @pytest.fixture(scope="module", params=TIERS)
