@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,18 +39,26 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     progress("tokenizer", 0, 1, "")
     tokenizer = load_tokenizer(plan.model)
     weights = open_weights(plan.model)
-    model = build(weights, progress)
+    rules = plan.value("rules")
+    model = build(weights, progress, Path(rules) if rules else None)
     model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer))
     log.info("kernels: %s", kernels.info())
     return TransformersRunner(model, max_context=int(plan.value("context"))), tokenizer
 
 
-def build(weights: Weights, progress: Progress) -> PreTrainedModel:
-    """The model of `weights`, every layer in place and loaded, in evaluation mode."""
+def build(weights: Weights, progress: Progress, rule_file: Path | None = None) -> PreTrainedModel:
+    """The model of `weights`, every layer in place and loaded, in evaluation mode.
+
+    The operators are those of the rule file, by default kt's own.
+    """
     config = _config(weights.config())
+    rules = inject.read_rules(rule_file or inject.default_rules())
     model = _skeleton(config)
-    decisions = inject.decide(model, inject.read_rules(inject.default_rules()))
-    inject.apply(model, decisions, weights, config)
+    decisions = inject.decide(model, rules)
+    if rule_file:
+        for rule in inject.unused_rules(rules, decisions):
+            log.warning("%s: this rule matches no module", rule.where)
+    model = inject.apply(model, decisions, weights, config)
     _load_operators(model, progress)
     _load_rest(model, weights)
     _check_unused(model, weights, config)

@@ -63,7 +63,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{what}：数组嵌套超过 {limit} 层",
     ),
     "formats.array_length": (
-        "{what}: an array of {count} elements is over the limit of {limit} or over the {left} bytes that are left",
+        "{what}: an array of {count} elements does not fit in the {left} bytes that are left (and at most {limit} are read)",
         "{what}：含 {count} 个元素的数组超过上限 {limit} 或剩余的 {left} 字节",
     ),
     "formats.empty_key": ("key {index} has an empty name", "第 {index} 个键的名称为空"),

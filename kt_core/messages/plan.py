@@ -7,6 +7,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Choose a smaller model, or download it all the same: kt model pull {name}",
         "未下载 {name}：内存放不下。\n其权重需要 {needed}；本机内存为 {total}。\n请选择更小的模型，或仍要下载：kt model pull {name}",
     ),
+    "plan.default_rules": ("the rules that come with kt", "kt 自带的规则"),
+    "plan.context_small": (
+        "A context of {context} tokens is too small.\nA question and its answer need at least {smallest}.\nUse a larger --context, or leave it out.",
+        "{context} 个 token 的上下文太小。\n一问一答至少需要 {smallest} 个。\n请使用更大的 --context，或不指定。",
+    ),
     "plan.chosen": ("chosen by the user", "由用户指定"),
     "plan.forced": ("go on although the plan may not fit", "即使可能放不下也继续"),
     "plan.tier_best": (

@@ -37,11 +37,10 @@ def holds_model(folder: Path) -> bool:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The known names most like `name`, or all of them when none is."""
-    known = list(known)
+    """The known names most like `name`; a word for none when there are none like it."""
     folded = {k.casefold(): k for k in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
-    return ", ".join(folded[c] for c in close) or ", ".join(known) or t("models.none")
+    return ", ".join(folded[c] for c in close) or t("models.none")
 
 
 def _from_file(path: Path, name: str) -> ModelFiles:

@@ -15,7 +15,8 @@ __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 
 KERNEL_FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")  # the kernels' own list must be the same; a test compares
 DTYPES = ("float32",)
-OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "force")
+OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "rules", "force")
+SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an answer
 _GIB = 2**30
 
 
@@ -33,7 +34,14 @@ def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: M
     _check_formats(files, spec)
     threads = _threads(machine, wishes)
     context = _context(machine, spec, files.name, wishes)
-    decisions = [_tier(machine, wishes), threads, _cpus(machine, threads.value, wishes), context, _dtype(wishes)]
+    decisions = [
+        _tier(machine, wishes),
+        threads,
+        _cpus(machine, threads.value, wishes),
+        context,
+        _dtype(wishes),
+        _rules(wishes),
+    ]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
     needed = memory.predicted_bytes(spec, context.value)
@@ -116,6 +124,8 @@ def _context(machine: Machine, spec: ModelSpec, name: str, wishes: Mapping[str, 
             "machine",
         )
     context = _positive("context", wished)
+    if context < SMALLEST_CONTEXT:
+        raise UsageError("plan.context_small", context=context, smallest=SMALLEST_CONTEXT)
     if context > spec.context and not force:
         raise DoesNotFit("plan.context_untrained", name=name, context=context, trained=spec.context)
     if context > fits and known and not force:
@@ -138,6 +148,13 @@ def _dtype(wishes: Mapping[str, Any]) -> Decision:
     if wished is not None and wished not in DTYPES:
         raise Unsupported("plan.dtype", dtype=wished, known=", ".join(DTYPES))
     return Decision("dtype", DTYPES[0], t("plan.float32"), "default" if wished is None else "user")
+
+
+def _rules(wishes: Mapping[str, Any]) -> Decision:
+    path = wishes.get("rules")
+    if path is None:
+        return Decision("rules", None, t("plan.default_rules"), "default")
+    return Decision("rules", str(path), t("plan.chosen"), "user")
 
 
 def _positive(name: str, value: Any) -> int:

@@ -32,6 +32,7 @@ _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
     (UsageError, 400, "invalid_request_error", {}),
     (KTError, 500, "server_error", {}),
 )
+_ROUTER_CODES = {404: "unknown_route", 405: "method_not_allowed"}
 # Codes that clients know; any other error's code is the end of its message key.
 _CODES = {"engine.context_overflow": "context_length_exceeded"}
 
@@ -39,7 +40,11 @@ _CODES = {"engine.context_overflow": "context_length_exceeded"}
 def body(error: KTError) -> dict[str, Any]:
     """The envelope of `error`. Its argument `field`, where it has one, is the param."""
     kind = next(kind for kind in _KINDS if isinstance(error, kind[0]))
-    return _envelope(str(error), kind[2], error.args_.get("field"), _CODES.get(error.key, error.key.split(".")[-1]))
+    code = _CODES.get(error.key, error.key.split(".")[-1])
+    envelope = _envelope(str(error), kind[2], error.args_.get("field"), code)
+    what, why, next_step = error.lines()
+    envelope["error"].update(what=what, why=why, next=next_step)  # kt's own: the message in its three parts
+    return envelope
 
 
 def response(error: KTError) -> JSONResponse:
@@ -50,7 +55,7 @@ def response(error: KTError) -> JSONResponse:
 
 def http_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The answer to what the router refuses: unknown routes and methods."""
-    return JSONResponse(_envelope(message, "invalid_request_error", None, None), status, headers)
+    return JSONResponse(_envelope(message, "invalid_request_error", None, _ROUTER_CODES.get(status)), status, headers)
 
 
 def _envelope(message: str, kind: str, param: object, code: str | None) -> dict[str, Any]:

@@ -128,3 +128,24 @@ def test_embedding_decodes_only_the_rows_asked_for():
     embedding.load()
     ids = torch.tensor([[3, 3, 49], [0, 1, 2]])
     assert torch.equal(embedding(ids), torch.from_numpy(table)[ids])
+
+
+def test_rule_file_that_keeps_every_module(folder, tmp_path):
+    """The model is transformers' own then, and computes the same."""
+    rules = tmp_path / "keep.yaml"
+    rules.write_text('- match: {name: ""}\n  replace: {class: default}\n')
+    weights = open_weights(resolve(str(folder)))
+    kept = build(weights, lambda *_: None, rules)
+    assert not [m for m in kept.modules() if isinstance(m, Linear | Experts | Embedding)]
+    ids = torch.tensor([[5, 9, 33, 2]])
+    ours = load(folder)
+    assert [m for m in ours.modules() if isinstance(m, Experts)]
+    with torch.no_grad():
+        torch.testing.assert_close(kept(ids).logits, ours(ids).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_broken_rule_file_stops_before_weights_are_read(folder, tmp_path):
+    rules = tmp_path / "broken.yaml"
+    rules.write_text("- match: {name: a}\n  replace: {class: no.such.Class}\n")
+    with pytest.raises(BadData, match=r"no\.such\.Class"):
+        build(open_weights(resolve(str(folder))), lambda *_: pytest.fail("loading began"), rules)
