@@ -2,13 +2,15 @@
 
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kt_cli import client, output
+from kt_cli import client, output, terminal
 from kt_core import config
-from kt_core.errors import UsageError
+from kt_core.errors import RemoteError, UsageError
+from kt_core.messages import t
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,21 @@ def stream(api: client.Api, model: str, messages: list[client.Message], opts: cl
     thinking = _Thinking()
     stopped = False
     clean = output.printable if output.is_terminal(sys.stdout) else str
-    try:
-        with closing(client.chat(api, model, messages, opts)) as parts:
-            for part in parts:
-                stats.add(part)
-                thinking.feed(clean(part.reasoning))
-                if part.text:
-                    thinking.close()
-                    pieces.append(part.text)
-                    out.feed(clean(part.text))
-    except KeyboardInterrupt:
-        stopped = True
-    finally:
-        thinking.close()
-        out.close()
+    with terminal.no_echo() if output.is_terminal(sys.stdout) else nullcontext():
+        try:
+            with closing(client.chat(api, model, messages, opts)) as parts:
+                for part in parts:
+                    stats.add(part)
+                    thinking.feed(clean(part.reasoning))
+                    if part.text:
+                        thinking.close()
+                        pieces.append(part.text)
+                        out.feed(clean(part.text))
+        except KeyboardInterrupt:
+            stopped = True
+        finally:
+            thinking.close()
+            out.close()
     return Answer("".join(pieces), stats, stopped)
 
 
@@ -129,8 +132,36 @@ def conversation(system: str | None, question: str) -> list[client.Message]:
     return [*first, {"role": "user", "content": question}]
 
 
+def question_from_stdin() -> str:
+    """All of standard input, checked."""
+    try:
+        return check_question(sys.stdin.read())
+    except UnicodeDecodeError as error:
+        raise _not_text(error.encoding, error.start) from error
+
+
 def check_question(question: str) -> str:
-    """The question; an empty one is an error."""
+    """The question. Raises UsageError for an empty one, and for bytes that Python could not decode."""
     if not question.strip():
         raise UsageError("client.empty_question")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:  # lone surrogates stand for such bytes
+        raise _not_text("utf-8", error.start) from error
     return question
+
+
+def _not_text(encoding: str, position: int) -> UsageError:
+    return UsageError("client.not_text", encoding=encoding.upper(), position=position + 1)
+
+
+@contextmanager
+def advice(key: str) -> Iterator[None]:
+    """Within this block a prompt that is too long gets the advice `key`, which fits the command that runs."""
+    try:
+        yield
+    except client.Refused as refused:
+        if refused.code != client.TOO_LONG:
+            raise
+        what, why, _ = refused.lines()
+        raise RemoteError(what, why, t(key)) from refused

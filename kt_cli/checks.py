@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kt_cli import output, servers
 from kt_core import config, paths
-from kt_core.errors import KTError
+from kt_core.errors import KTError, UsageError
 from kt_core.messages import t
 from kt_core.types import Machine
 
@@ -104,7 +104,7 @@ def _memory(found: Machine) -> Check:
 def _gpus(found: Machine) -> Check:
     if not found.gpus:
         return Check("gpu", OK, t("doctor.no_gpu"))
-    return Check("gpu", OK, ", ".join(f"{gpu.name} ({output.size(gpu.memory)})" for gpu in found.gpus))
+    return Check("gpu", OK, output.listed(f"{gpu.name} ({output.size(gpu.memory)})" for gpu in found.gpus))
 
 
 # ---- packages
@@ -170,8 +170,8 @@ def extension() -> list[Check]:
     value = t(
         "doctor.kernels",
         chosen=info.get("chosen"),
-        runnable=", ".join(tier["name"] for tier in tiers if tier["runnable"]),
-        absent=", ".join(absent) or "-",
+        runnable=output.listed(tier["name"] for tier in tiers if tier["runnable"]),
+        absent=output.listed(absent) or "-",
     )
     if info.get("chosen") == "scalar":
         return [Check(name, WARN, value, t("doctor.scalar_only"))]
@@ -240,7 +240,8 @@ def settings() -> list[Check]:
         config.load()
     except KTError as error:
         what, why, next_step = error.lines()
-        return [Check("settings", ERROR, f"{what} {why}", next_step)]
+        status = WARN if isinstance(error, UsageError) else ERROR  # the shell's environment, or the file
+        return [Check("settings", status, f"{what} {why}", next_step)]
     return [Check("settings", OK, str(file) if file.exists() else t("doctor.no_settings"))]
 
 
@@ -266,5 +267,5 @@ def folders() -> list[Check]:
 
 def running_servers() -> list[Check]:
     found = servers.running()
-    shown = ", ".join(f"{server.model} {server.url}" for server in found)
+    shown = output.listed(f"{server.model} {server.url}" for server in found)
     return [Check("servers", OK, shown or t("doctor.no_servers"))]

@@ -15,7 +15,14 @@ from kt_core.errors import KTError, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 
 CONNECT_SECONDS = 5.0
+TOO_LONG = "context_length_exceeded"  # the API's code for a prompt that the context does not hold
 Message = dict[str, str]
+
+
+class Refused(RemoteError):
+    """A server's own error. `code` is the API's word for it, empty where it gave none."""
+
+    code = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ def models(api: Api) -> list[str]:
 def chat(api: Api, model: str, messages: list[Message], options: Options) -> Generator[Piece, None, None]:
     """Stream an answer. Closing the iterator closes the connection, which stops the server's work.
 
-    Raises NotFound when nothing answers, RemoteError with the server's own words for a refusal.
+    Raises NotFound when nothing answers, Refused with the server's own words for a refusal.
     """
     body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
     body["stream_options"] = {"include_usage": True}
@@ -203,15 +210,21 @@ def _connection(api: Api) -> HTTPConnection:
         raise UsageError("client.bad_url", url=api.url) from None
 
 
-def _refusal(content: Any, status: int) -> RemoteError:
-    """The server's error object in its own words."""
+def _refusal(content: Any, status: int) -> KTError:
+    """The server's error object in its own words: kt's servers send them in three parts, others as one message."""
     found = content.get("error") if isinstance(content, dict) else None
-    message = found.get("message") if isinstance(found, dict) else found
+    parts = found if isinstance(found, dict) else {"message": found}
+    what, why, next_step = (str(parts.get(name) or "") for name in ("what", "why", "next"))
+    what = what or str(parts.get("message") or "")
     if status == 401:
-        return RemoteError(t("client.unauthorised"), str(message or ""), t("client.unauthorised_next"))
+        return RemoteError(t("client.unauthorised"), why or what, t("client.unauthorised_next"))
     if isinstance(content, dict) and content.get("status") == "loading":
-        return RemoteError(t("client.loading"))
-    return RemoteError(str(message or t("client.refused", status=status)))
+        return KTError("client.loading")
+    if not what:
+        return KTError("client.refused", status=status)
+    refused = Refused(" ".join(what.split()), " ".join(why.split()), next_step)
+    refused.code = str(parts.get("code") or "")
+    return refused
 
 
 def _reason(error: Exception) -> str:

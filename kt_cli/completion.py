@@ -1,7 +1,8 @@
 """Completion scripts for bash, zsh and fish, generated from the command tree.
 
 `python -m kt_cli.completion --write` writes completions/; a test fails when they are out of date.
-Model names are asked of `kt model list --quiet` when the user presses Tab.
+Model names are asked of `kt model list --quiet` when the user presses Tab; files are offered beside them, where a
+file serves as well, once the word looks like a path or like no model.
 """
 
 import sys
@@ -14,6 +15,9 @@ from kt_core.messages import t
 
 FOLDER = Path(__file__).parent.parent / "completions"
 MODELS = "kt model list --quiet 2>/dev/null"
+PULLED = "kt model list --pulled --quiet 2>/dev/null"
+# help key of an argument that names a model -> what lists such models, and whether a file serves as well
+NAMES = {"run.name": (MODELS, True), "model.name": (MODELS, False), "model.pulled_name": (PULLED, False)}
 PATHS = ("DIR", "FILE")  # metavars whose value is a place on the disk
 
 
@@ -22,13 +26,13 @@ def bash() -> str:
     rows = [f"        {_pattern(node)}) words={_quoted(' '.join(_candidates(node)))} ;;" for node in nodes]
     values = [f"        {'|'.join(names)}) {reply}; return ;;" for names, reply in _bash_values(nodes)]
     groups = "|".join(_pattern(node) for node in nodes if node.is_group)
-    models = "|".join(_pattern(node) for node in nodes if _takes_model(node))
+    models = [f"            {_pattern(node)}) {reply} ;;" for node in nodes for reply in _bash_names(node)]
     return "\n".join(
         [
             *_head("bash"),
             "_kt() {",
             '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"',
-            '    local path="kt" words="" word before=""',
+            '    local path="kt" words="" files="" word before=""',
             '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
             '        case "$path" in',
             f'            {groups}) [[ $word == -* || $before == --color ]] || path="$path $word" ;;',
@@ -44,10 +48,13 @@ def bash() -> str:
             "    esac",
             "    if [[ $current != -* ]]; then",
             '        case "$path" in',
-            f'            {models}) words="$(kt model list --quiet 2>/dev/null)"; COMPREPLY=($(compgen -f -- "$current")) ;;',
+            *models,
             "        esac",
             "    fi",
             '    COMPREPLY+=($(compgen -W "$words" -- "$current"))',
+            "    if [[ $files && ( $current == *[/.]* || ${#COMPREPLY[@]} -eq 0 ) ]]; then",
+            '        COMPREPLY+=($(compgen -f -- "$current"))',
+            "    fi",
             "}",
             "complete -o filenames -F _kt kt",
             "",
@@ -59,9 +66,18 @@ def zsh() -> str:
     functions = [line for node in tree.walk() for line in _zsh_function(node)]
     models = [
         "_kt_models() {",
-        "    local -a models",
-        f'    models=(${{(f)"$({MODELS})"}})',
-        "    _alternative 'models:model:compadd -a models' 'files:file:_files'",
+        f'    local -a models=(${{(f)"$({MODELS})"}})',
+        "    compadd -a models",
+        "}",
+        "_kt_pulled() {",
+        f'    local -a models=(${{(f)"$({PULLED})"}})',
+        "    compadd -a models",
+        "}",
+        "_kt_models_or_files() {",
+        "    local none=1",
+        "    _kt_models && none=0",
+        "    if (( none )) || [[ $PREFIX == *[/.]* ]]; then _files && none=0; fi",
+        "    return none",
         "}",
     ]
     return "\n".join(["#compdef kt", *_head("zsh"), *models, *functions, '_kt "$@"', ""])
@@ -69,14 +85,18 @@ def zsh() -> str:
 
 def fish() -> str:
     lines = [*_head("fish"), "complete -c kt -f"]
+    lines += ["function __kt_wants_file", "    set -l word (commandline -ct)", "    string match -q -r '[/.]' -- $word"]
+    lines += [f'    or not string match -q -- "$word*" ({MODELS})', "end"]
     for node in tree.walk():
         condition = _fish_condition(node)
         for name, key in ((child, help.help_key(node.command, node.ctx, child)) for child in node.children):
             lines.append(f"complete -c kt -n {condition} -a {name} -d {_quoted(help.summary(key))}")
         for param in node.options:
             lines.append(_fish_option(param, condition))
-        if _takes_model(node):
-            lines.append(f"complete -c kt -n {condition} -F -a '({MODELS})'")
+        for names, files in _names_of(node):
+            lines.append(f"complete -c kt -n {condition} -a '({names})'")
+            if files:
+                lines.append(f"complete -c kt -n {condition[:-1]}; and __kt_wants_file' -F")
         for param in node.arguments:
             if tree.choices(param):
                 lines.append(f"complete -c kt -n {condition} -a {_quoted(' '.join(tree.choices(param)))}")
@@ -107,8 +127,14 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _takes_model(node: tree.Node) -> bool:
-    return any(param.metavar == "NAME" for param in node.arguments)
+def _names_of(node: tree.Node) -> list[tuple[str, bool]]:
+    """What lists the models that `node` takes, and whether it takes a file as well; nothing when it takes none."""
+    return [NAMES[param.help] for param in node.arguments if param.metavar == "NAME"]
+
+
+def _bash_names(node: tree.Node) -> Iterator[str]:
+    for names, files in _names_of(node):
+        yield f'words="$({names})"' + ("; files=1" if files else "")
 
 
 def _candidates(node: tree.Node) -> Iterator[str]:
@@ -163,7 +189,8 @@ def _zsh_option(param: Any) -> Iterator[str]:
 
 
 def _zsh_argument(param: Any) -> str:
-    action = "_kt_models" if param.metavar == "NAME" else _zsh_action(param)
+    named = {(MODELS, True): "_kt_models_or_files", (MODELS, False): "_kt_models", (PULLED, False): "_kt_pulled"}
+    action = named[NAMES[param.help]] if param.metavar == "NAME" else _zsh_action(param)
     return _quoted(f":{param.metavar.split('|')[0].lower()}:{action}")
 
 

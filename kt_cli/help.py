@@ -73,7 +73,7 @@ def summary(key: str) -> str:
 def page(command: Any, ctx: Any) -> str:
     """The help page of a command or group."""
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
-    parts = [f"{t('cli.usage')} {usage(command, ctx)}\n"]
+    parts = [f"{t('cli.usage')}{usage(command, ctx)}\n"]
     parts.append("\n".join(line for text in t(command.help).split("\n") for line in wrap(text, width)) + "\n")
     if command.epilog:
         lines = "\n".join(f"  {line}" for line in t(command.epilog).split("\n"))

@@ -13,11 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
-from kt_cli import output
+from kt_cli import output, servers, terminal
 from kt_core import config, paths
 from kt_core.errors import KTError, NotFound, RemoteError, UsageError
 from kt_core.messages import t
@@ -26,6 +29,8 @@ from kt_core.types import ModelFiles, Plan, ServerSettings
 PORTS_TRIED = 100  # from the preferred port upwards
 STOP_SECONDS = 10.0  # between asking the server to stop and killing it
 LOGS_KEPT = 20
+NAME_LENGTH = 50  # characters of a model's name in a file's name, which has room for 255 bytes
+OWN_NAME = re.compile(r"\d{8}-\d{6}-(\d{1,10})-")  # of plans and logs: date, time, process
 SERVER = [sys.executable, "-m", "kt_core.server"]
 
 
@@ -36,7 +41,6 @@ class Child:
     process: subprocess.Popen[bytes]
     events: int
     log: Path
-    plan: Path
 
 
 def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFiles:
@@ -66,16 +70,27 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     from kt_core.plan import make_plan as decide
 
     settings = {"threads": config.get("inference.threads"), "context": config.get("inference.context")}
-    overrides = {**overrides, **{name: value for name, value in settings.items() if value and not overrides.get(name)}}
+    settings = {name: value for name, value in settings.items() if value and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
-    return decide(probe(), files, read_spec(files), given)
+    plan = decide(probe(), files, read_spec(files), {**given, **settings})
+    return replace(
+        plan, decisions=tuple(replace(d, source="config") if d.name in settings else d for d in plan.decisions)
+    )
 
 
 def with_server(plan: Plan, host: str | None, port: int | None) -> Plan:
-    """The plan with an address to listen on. Raises KTError when an explicit port is taken."""
+    """The plan with an address to listen on. Raises KTError when an explicit port is taken.
+
+    Where none is asked for, the server takes the next one if another program is faster to take this one.
+    """
     host = host or config.get("server.host")
-    key = config.get("server.api_key")
-    settings = ServerSettings(host=host, port=free_port(host, port), served_name=plan.model.name, api_key=key)
+    settings = ServerSettings(
+        host=host,
+        port=free_port(host, port),
+        ports=PORTS_TRIED if port is None else 1,
+        served_name=plan.model.name,
+        api_key=config.get("server.api_key"),
+    )
     return replace(plan, server=settings)
 
 
@@ -83,9 +98,17 @@ def free_port(host: str, wanted: int | None) -> int:
     """`wanted` if it is free, else an error; with None the preferred port or the next free one."""
     if wanted is not None:
         if not _is_free(host, wanted):
-            raise KTError("run.port_taken", port=wanted, free=_next_free(host, wanted))
+            raise _taken(wanted, _next_free(host, wanted))
         return wanted
     return _next_free(host, config.get("server.port"))
+
+
+def _taken(port: int, free: int) -> KTError:
+    """The error for an occupied port; a server of kt there is named."""
+    ours = next((server for server in servers.running() if urlsplit(server.url).port == port), None)
+    if ours:
+        return KTError("run.port_ours", port=port, free=free, model=ours.model, url=ours.url, pid=ours.pid)
+    return KTError("run.port_taken", port=port, free=free)
 
 
 def _next_free(host: str, first: int) -> int:
@@ -102,8 +125,9 @@ def _is_free(host: str, port: int) -> bool:
         with socket.socket(found[0], socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(found[4])
-    except socket.gaierror as error:
-        raise UsageError("run.bad_host", host=host, reason=error.strerror) from error
+    except (socket.gaierror, ValueError) as error:  # ValueError: what no name can be, such as an empty label
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError("run.bad_host", host=host, reason=reason) from error
     except PermissionError:
         return False
     except OSError as error:
@@ -113,18 +137,63 @@ def _is_free(host: str, port: int) -> bool:
     return True
 
 
-def start(plan: Plan) -> Child:
-    """Write the plan and start a server from it; its output goes to a log file."""
-    stamp = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
-    name = re.sub(r"[^\w.-]+", "_", plan.model.name)
-    plan_file = _place("plans", f"{stamp}-{name}.json")
-    log = _place("logs", f"{stamp}-{name}.log")
-    plan_file.touch(mode=0o600)  # it may hold the API key
-    plan.write(plan_file)
+@contextmanager
+def serving(plan: Plan) -> Iterator[Child]:
+    """A server from the plan, whose output goes to a log file. The plan's file, which may hold the API key, and the
+    server are gone at the end of the block, whatever ends it; a server that is just being started ends by itself.
+    """
+    signals = _Signals()
+    name = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}-" + re.sub(r"[^\w.-]+", "_", plan.model.name)[:NAME_LENGTH]
+    plan_file = paths.state_dir() / "plans" / f"{name}.json"
+    log = paths.state_dir() / "logs" / f"{name}.log"
+    try:
+        child = _start(plan, plan_file, log)
+        signals.process = child.process
+        try:
+            yield child
+        finally:
+            signals.stopping = True
+            stop(child)
+    finally:
+        with suppress(OSError):
+            plan_file.unlink(missing_ok=True)
+
+
+class _Signals:
+    """From now to the command's end, the first signal acts as it did before; others only hurry the server's stop.
+
+    None of them can interrupt the clean-up in this way, nor one that comes when the stop has begun already.
+    """
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopping = False
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *terminal.ENDING)}
+        self._before = {number: handler for number, handler in handlers.items() if callable(handler)}
+        for number in self._before:
+            signal.signal(number, self._arrived)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        if not self.stopping:
+            self.stopping = True
+            self._before[signal.Signals(number)](number, frame)
+        elif self.process:
+            self.process.kill()
+
+
+def _start(plan: Plan, plan_file: Path, log: Path) -> Child:
+    """Write the plan and start a server from it. Raises KTError when the state folder cannot be written to."""
+    try:
+        for folder in (plan_file.parent, log.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        plan.write(plan_file)
+        sink = log.open("ab")
+    except OSError as error:
+        raise KTError("run.no_state", folder=paths.state_dir(), reason=error.strerror or error) from error
     _prune(log.parent, plan_file.parent)
     reading, writing = os.pipe()
     try:
-        with log.open("ab") as sink:
+        with sink:
             process = subprocess.Popen(
                 [*SERVER, "--plan", str(plan_file), "--events-fd", str(writing)],
                 stdin=subprocess.PIPE,
@@ -139,7 +208,7 @@ def start(plan: Plan) -> Child:
         raise
     finally:
         os.close(writing)
-    return Child(process, reading, log, plan_file)
+    return Child(process, reading, log)
 
 
 def _language() -> str:
@@ -148,23 +217,19 @@ def _language() -> str:
     return language()
 
 
-def _place(folder: str, name: str) -> Path:
-    directory = paths.state_dir() / folder
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KTError("run.no_state", folder=directory, reason=error.strerror) from error
-    return directory / name
-
-
 def _prune(logs: Path, plans: Path) -> None:
-    """Keep the newest logs, and the plans of commands that still run; a killed command leaves its plan behind."""
-    for log in sorted(logs.glob("*-*.log"))[:-LOGS_KEPT]:
-        log.unlink(missing_ok=True)
+    """Keep the newest logs, and the plans of commands that still run; a killed command leaves its plan behind.
+
+    Files that kt did not name are left alone, and so are those that cannot be removed.
+    """
+    old = sorted(log for log in logs.glob("*.log") if OWN_NAME.match(log.name))[:-LOGS_KEPT]
     for plan in plans.glob("*.json"):
-        pid = plan.name.split("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            plan.unlink(missing_ok=True)
+        own = OWN_NAME.match(plan.name)
+        if own and not Path("/proc", own[1]).exists():
+            old.append(plan)
+    for file in old:
+        with suppress(OSError):
+            file.unlink()
 
 
 def events(child: Child) -> Iterator[dict[str, Any]]:
@@ -211,7 +276,7 @@ def failure(child: Child, event: dict[str, Any] | None) -> RemoteError:
     """The error that a server reported, or what can be said of one that ended without a word."""
     at = t("run.log_at", log=child.log)
     if event:
-        next_step = " ".join(part for part in (str(event.get("next", "")), at) if part)
+        next_step = "\n".join(part for part in (str(event.get("next", "")), at) if part)
         code = int(event.get("exit_code") or 1)
         return RemoteError(str(event.get("what", "")), str(event.get("why", "")), next_step, code)
     code = child.process.wait()
@@ -232,16 +297,15 @@ def last_line(log: Path) -> str:
 
 
 def stop(child: Child) -> None:
-    """End the server: ask, wait, then kill. A second Ctrl-C meanwhile kills at once."""
+    """End the server: ask, wait, then kill."""
     try:
         if child.process.poll() is None:
             child.process.terminate()
         if child.process.stdin:
             child.process.stdin.close()
         child.process.wait(STOP_SECONDS)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    except subprocess.TimeoutExpired:
         child.process.kill()
         child.process.wait()
     finally:
         os.close(child.events)
-        child.plan.unlink(missing_ok=True)

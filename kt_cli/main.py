@@ -1,5 +1,6 @@
 """The `kt` command: the command tree, and the one place where failures become words and exit codes."""
 
+import io
 import os
 import re
 import sys
@@ -11,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from kt_cli import help, output
+from kt_cli import help, output, terminal
 from kt_core import paths
-from kt_core.errors import KTError
+from kt_core.errors import KTError, UsageError
 from kt_core.messages import set_language, t
 
 # name -> message key of its help. A command is one file kt_cli/commands/<name>.py with an `app`.
@@ -66,7 +67,7 @@ def _set_color(value: str | None) -> None:
     if value is None:
         return
     if value not in COLORS:
-        raise typer.BadParameter(t("cli.one_of", choices=", ".join(COLORS)))
+        raise typer.BadParameter(t("cli.one_of", choices=output.listed(COLORS)))
     output.configure(color=value)
 
 
@@ -108,24 +109,32 @@ def command_tree() -> Any:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    terminal.open_streams()
+    terminal.catch_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the locale lacks is no failure
     sys.exit(run(sys.argv[1:] if args is None else list(args)))
 
 
 def run(args: list[str]) -> int:
     """Run one command line; returns the exit code. Every failure is shown here and nowhere else."""
+    unusable = None
     try:
-        _apply_settings()
+        _check_text(args)
+        unusable = _apply_settings()
         root = command_tree()
         with root.make_context("kt", args) as ctx:
             root.invoke(ctx)
         sys.stdout.flush()
+        _warn_of(unusable)
         return 0
     except typer.Exit as done:
+        _warn_of(None if done.exit_code else unusable)
         return done.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:  # the reader has had enough, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        terminal.silence(sys.stdout.fileno())
         return 0
     except KTError as failure:
         _debug()
@@ -135,28 +144,45 @@ def run(args: list[str]) -> int:
         return _other(failure, args)
 
 
-def _apply_settings() -> None:
-    """Language and colour from the settings. Commands that need no settings work with a broken file."""
+def _check_text(args: list[str]) -> None:
+    """Raises UsageError for a word that is not UTF-8: neither a request nor a plan, both JSON, could hold it."""
+    for word in args:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            output.configure(json="--json" in args)
+            raise UsageError("cli.not_text", word=word.encode(errors="replace").decode()) from None
+
+
+def _apply_settings() -> KTError | None:
+    """Language and colour from the settings. The reason when they cannot be read: some commands need none."""
     from kt_core import config
 
     try:
         settings = config.load()
-    except KTError:
-        return
+    except KTError as failure:
+        return failure
     if settings.origin("general.language") != "environment":
         language = settings.get("general.language")
         set_language(None if language == "auto" else language)
     output.configure(color=settings.get("general.color"))
+    return None
+
+
+def _warn_of(unusable: KTError | None) -> None:
+    """Tell a person whose command went well without the settings that they are not in force."""
+    if unusable:
+        output.warn(*unusable.lines())
 
 
 def _other(failure: Exception, args: list[str]) -> int:
-    """A wrong command line is one line; anything else is a fault of kt's own, told in one sentence."""
-    line = usage_line(failure)
-    if line:
+    """The parser's words for a wrong command line; anything else is a fault of kt's own, told in one sentence."""
+    wrong = usage_error(failure)
+    if wrong:
         if "--json" in args:
             output.configure(json=True)
-        output.usage_error(line)
-        return 2
+        output.error(wrong)
+        return wrong.exit_code
     _debug()
     log = paths.state_dir() / "logs" / "crash.log"
     try:
@@ -173,36 +199,39 @@ def _debug() -> None:
         sys.stderr.write(traceback.format_exc())
 
 
-def usage_line(failure: Exception) -> str:
-    """One sentence for a parser's exception, with near names; empty when it is not one.
+def usage_error(failure: Exception) -> UsageError | None:
+    """A parser's exception in kt's words, with near names; None when it is not one.
 
     The parser's exceptions are told apart by class name: Typer carries its own copy of Click, whose
     classes are private.
     """
     if isinstance(failure, help.UnknownName):
         key = "cli.unknown_command_near" if failure.near else "cli.unknown_command"
-        return t(key, name=failure.name, group=failure.group, options=", ".join(failure.options))
+        return UsageError(key, name=failure.name, group=failure.group, options=output.listed(failure.options))
     kinds = [kind.__name__ for kind in type(failure).__mro__]
     if "UsageError" not in kinds:
-        return ""
+        return None
     ctx, message = getattr(failure, "ctx", None), str(getattr(failure, "message", failure))
     command = " ".join(help.path_of(ctx)) or "kt"
     if "NoSuchOption" in kinds:
         return _unknown_option(str(getattr(failure, "option_name", "")), ctx, command)
     if "MissingParameter" in kinds:
-        return t("cli.missing", name=_param_name(failure), command=command)
+        return UsageError("cli.missing", name=_param_name(failure), command=command)
     if "BadParameter" in kinds:
-        return t("cli.bad_value", name=_param_name(failure), expected=_expected(failure) or message)
+        expected = _expected(failure) or message
+        return UsageError("cli.bad_value", name=_param_name(failure), expected=expected, command=command)
     if "BadOptionUsage" in kinds:
         key = "cli.takes_no_value" if "does not take" in message else "cli.needs_value"
-        return t(key, name=getattr(failure, "option_name", ""))
+        return UsageError(key, name=getattr(failure, "option_name", ""), command=command)
     extra = re.search(r"unexpected extra argument.*?\(([^()]*)\)$", message)
     if extra:
-        return t("cli.extra_argument", words=extra.group(1), command=command)
-    return t("cli.missing_command", command=command) if "Missing command" in message else message
+        return UsageError("cli.extra_argument", words=extra.group(1), command=command)
+    if "Missing command" in message:
+        return UsageError("cli.missing_command", command=command)
+    return UsageError("cli.other_usage", message=message, command=command)
 
 
-def _unknown_option(name: str, ctx: Any, command: str) -> str:
+def _unknown_option(name: str, ctx: Any, command: str) -> UsageError:
     from difflib import get_close_matches
 
     known = (
@@ -210,8 +239,8 @@ def _unknown_option(name: str, ctx: Any, command: str) -> str:
     )
     near = get_close_matches(name, known, n=2, cutoff=0.6)
     if near:
-        return t("cli.unknown_option_near", name=name, command=command, options=", ".join(near))
-    return t("cli.unknown_option", name=name, command=command)
+        return UsageError("cli.unknown_option_near", name=name, command=command, options=output.listed(near))
+    return UsageError("cli.unknown_option", name=name, command=command)
 
 
 def _param_name(failure: Any) -> str:

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from kt_cli import terminal
 from kt_core.errors import KTError
 from kt_core.messages import t
 
@@ -164,8 +165,9 @@ def muted(line: str) -> None:
     status(paint(line, "dim", sys.stderr))
 
 
-def warn(line: str) -> None:
-    _talk(f"{paint(t('output.warning'), 'yellow', sys.stderr)} {line}")
+def warn(what: str, *more: str) -> None:
+    """Something to know that stops nothing; `more` lines, such as why and what to do, stand below it."""
+    _lines_of(paint(t("output.warning"), "yellow", sys.stderr) + what, *more)
 
 
 def error(failure: KTError) -> None:
@@ -176,23 +178,20 @@ def error(failure: KTError) -> None:
         parts = {"kind": kind, "what": what, "why": why, "next": next_step, "exit_code": failure.exit_code}
         document({"error": parts})
         return
-    _talk(f"{paint(t('output.error'), 'red bold', sys.stderr)} {what}")
-    for line in (why, next_step):
-        if line:
-            _talk(f"  {line}")
+    _lines_of(paint(t("output.error"), "red bold", sys.stderr) + what, why, next_step)
 
 
-def usage_error(line: str) -> None:
-    """A wrong command line: one line."""
-    if _settings.json:
-        document({"error": {"kind": "UsageError", "what": line, "why": "", "next": "", "exit_code": 2}})
-    else:
-        _talk(f"{paint(t('output.error'), 'red bold', sys.stderr)} {line}")
+def _lines_of(first: str, *more: str) -> None:
+    _talk("\n  ".join([first, *(line for part in more for line in part.splitlines())]))
 
 
 def _talk(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    """A line on stderr. Where nobody can read it any more, as on a closed terminal, the work goes on in silence."""
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except OSError:
+        terminal.silence(sys.stderr.fileno())
 
 
 @contextmanager
@@ -219,7 +218,8 @@ def _bars() -> Iterator["Progress"]:
         TimeRemainingColumn(compact=True),
     )
     talk = Console(stderr=True, highlight=False, no_color=not wants_color(sys.stderr))
-    with Progress(*columns, console=talk, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
+    bars = Progress(*columns, console=talk, transient=True, redirect_stdout=False, redirect_stderr=False)
+    with terminal.no_echo(), bars:
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int, unit: str) -> None:
@@ -256,6 +256,11 @@ def stage_name(stage: str) -> str:
 def printable(text: str) -> str:
     """`text` without control characters that a terminal would obey: a model's words are not commands."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc")
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words in a sentence, with the comma of the reader's language."""
+    return t("output.comma").join(words)
 
 
 def amount(done: int, total: int, unit: str) -> str:

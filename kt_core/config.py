@@ -4,7 +4,9 @@ Precedence: command-line flag > environment > file > default. The file is TOML; 
 comments and writes it beside and renames. A file that cannot be read is never overwritten.
 """
 
+import importlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,10 @@ def setting(key: str) -> Setting:
     """The setting named `key`. Raises NotFound with the nearest names."""
     if key in _BY_KEY:
         return _BY_KEY[key]
-    raise NotFound("config.unknown_key", name=key, near=", ".join(_near(key)))
+    near = _near(key)
+    raise NotFound(
+        "config.unknown_key_near" if near else "config.unknown_key", name=key, near=t("output.comma").join(near)
+    )
 
 
 def load() -> Config:
@@ -119,6 +124,16 @@ def set(key: str, value: Any) -> Any:
     return typed
 
 
+def unset(key: str) -> None:
+    """Take `key` out of the file, if it is there; raises as `set` does."""
+    section, name = setting(key).key.split(".")
+    file = paths.config_file()
+    document = _parse_file(file)
+    if key in _file_values(file):
+        del document[section][name]
+        _write(file, document.as_string())
+
+
 def parse(entry: Setting, text: str) -> Any:
     """The value that `text` stands for. Raises UsageError naming the type when it stands for none."""
     try:
@@ -151,11 +166,12 @@ def _convert(kind: type, text: str) -> Any:
 
 def _from_environment(entry: Setting, text: str) -> Any:
     if entry.key == "general.language":  # KT_LANG also takes locale names such as zh_CN.UTF-8
-        return "auto" if text == "auto" else "zh" if text.lower().startswith("zh") else "en"
+        text = re.split(r"[-_.@]", text)[0].lower()
     try:
         return parse(entry, text)
     except UsageError as error:
-        raise UsageError("config.bad_environment", name=entry.env, value=text, takes=describe(entry)) from error
+        value = os.environ[entry.env]
+        raise UsageError("config.bad_environment", name=entry.env, value=value, takes=describe(entry)) from error
 
 
 def _checked(entry: Setting, value: Any, error: type[KTError] = UsageError) -> Any:
@@ -190,7 +206,9 @@ def _file_values(file: Path) -> dict[str, Any]:
         for name, value in entries.items():
             key = f"{section}.{name}" if name else section
             if key not in _BY_KEY:
-                raise BadData("config.unknown_key_in_file", name=key, file=file, near=", ".join(_near(key)))
+                near = _near(key)
+                message = "config.unknown_key_in_file_near" if near else "config.unknown_key_in_file"
+                raise BadData(message, name=key, file=file, near=t("output.comma").join(near))
             values[key] = _checked(_BY_KEY[key], value, BadData)
     return values
 
@@ -206,15 +224,39 @@ def _parse_file(file: Path) -> Any:
     except OSError as error:
         raise BadData("config.unreadable", file=file, reason=error.strerror or error) from error
     import tomlkit
-    from tomlkit.exceptions import ParseError, TOMLKitError
+    from tomlkit.exceptions import TOMLKitError
 
     try:
         return tomlkit.parse(text)
-    except ParseError as error:
-        reason = str(error).partition(" at line ")[0]
-        raise BadData("config.broken_file", file=file, line=error.line, column=error.col, reason=reason) from error
     except TOMLKitError as error:
-        raise BadData("config.unreadable", file=file, reason=error) from error
+        line, column, reason = _place_of_fault(text, error)
+        faulty = _without_secret(text.split("\n")[line - 1].strip())
+        raise BadData("config.broken_file", file=file, line=line, column=column, reason=reason, text=faulty) from error
+
+
+def _place_of_fault(text: str, error: Exception) -> tuple[int, int, str]:
+    """Line and column, from 1, and the reason. Python's own parser, where there is one, knows the place better."""
+    place, reason = "", ""
+    try:
+        importlib.import_module("tomllib").loads(text)
+    except ModuleNotFoundError:  # Python 3.10
+        pass
+    except ValueError as fault:
+        reason, _, place = str(fault).partition(" (at ")
+    found = re.match(r"line (\d+), column (\d+)", place)
+    lines = text.rstrip().split("\n")  # the end is where the last words are
+    if found:
+        return min(int(found[1]), len(lines)), int(found[2]), reason
+    if place:  # "end of document"
+        return len(lines), len(lines[-1]) + 1, reason
+    line, column = getattr(error, "line", len(lines)), getattr(error, "col", 0) + 1
+    return min(line, len(lines)), column, str(error).partition(" at line ")[0]
+
+
+def _without_secret(line: str) -> str:
+    """A line of the file as it may be shown."""
+    secret = any(entry.secret and entry.key.rpartition(".")[2] in line for entry in SETTINGS)
+    return line.partition("=")[0] + "= ..." if secret else line
 
 
 def _write(file: Path, text: str) -> None:
@@ -234,10 +276,10 @@ def _write(file: Path, text: str) -> None:
 
 
 def _near(key: str) -> list[str]:
-    """Up to three known keys like `key`, by whole name or by last part; all keys when none is near."""
+    """Up to three known keys like `key`, by whole name or by last part."""
     from difflib import get_close_matches
 
     last = key.rpartition(".")[2]
     by_last = [known for known in _BY_KEY if get_close_matches(last, [known.rpartition(".")[2]], cutoff=0.7)]
     near = get_close_matches(key, list(_BY_KEY), cutoff=0.6) or by_last
-    return near[:3] or list(_BY_KEY)
+    return near[:3]

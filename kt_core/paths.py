@@ -3,10 +3,18 @@
 import os
 from pathlib import Path
 
+from kt_core.errors import EnvironmentProblem
+
 
 def _home(variable: str, default: str) -> Path:
+    """Raises EnvironmentProblem when neither the variable nor a home folder is there."""
     value = os.environ.get(variable)
-    return Path(value) if value else Path.home() / default
+    if value:
+        return Path(value)
+    try:
+        return Path.home() / default
+    except RuntimeError:  # no HOME, and a user id that no account has: containers run so
+        raise EnvironmentProblem("core.no_home", variable=variable) from None
 
 
 def config_file() -> Path:

@@ -1,6 +1,8 @@
 """Dataclasses that several rooms share. Standard library only."""
 
 import json
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -79,6 +81,7 @@ class Machine:
 class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 30000
+    ports: int = 1  # how many ports from `port` upwards may be taken; the first free one is
     served_name: str = ""
     api_key: str = ""
     max_queue: int = 64  # waiting requests before 429
@@ -103,11 +106,21 @@ class Plan:
         raise KeyError(name)
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False), encoding="utf-8")
+        """Write the whole file or none, for its owner's eyes only: it may hold the API key. Raises OSError."""
+        text = json.dumps(asdict(self), indent=2)  # with escapes: a path need not be UTF-8
+        number, name = tempfile.mkstemp(prefix=".", dir=path.parent)  # of mode 0600
+        beside = Path(name)
+        try:
+            with os.fdopen(number, "w", encoding="ascii") as file:
+                file.write(text)
+            beside.replace(path)
+        except BaseException:
+            beside.unlink()
+            raise
 
     @classmethod
     def read(cls, path: Path) -> "Plan":
-        """Raises OSError, ValueError, KeyError or TypeError for a file that is not a plan of this version."""
+        """Raises OSError, ValueError, KeyError, TypeError, AttributeError or RecursionError for a file that is not a plan of this version."""
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != PLAN_VERSION:
             raise ValueError(f"plan version {data['version']}, expected {PLAN_VERSION}")

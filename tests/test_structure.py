@@ -24,6 +24,7 @@ LEVELS = [
 # Within a level: importer -> rooms of the same level it may use.
 BESIDE = {
     "errors": {"messages"},
+    "paths": {"errors"},
     "plan": {"machine", "models"},
     "operators": {"inject"},
     "kernels": {"weights"},

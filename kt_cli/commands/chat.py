@@ -55,7 +55,8 @@ def chat(
     api, model = _where(url, model)
     options = answer.options(temperature, max_tokens)
     if not sys.stdin.isatty():
-        answer.once(api, model, answer.check_question(sys.stdin.read()), system, options)
+        with answer.advice("chat.too_long_once"):
+            answer.once(api, model, answer.question_from_stdin(), system, options)
         return
     system = config.get("chat.system") if system is None else system
     conversation = Chat(api, model, options, system, raw)
@@ -69,7 +70,7 @@ def _where(url: str | None, model: str | None) -> tuple[client.Api, str]:
     if url is None:
         server = servers.find(model)
         if server is None and model and (others := servers.running()):
-            raise NotFound("chat.no_such_server", model=model, running=", ".join(s.model for s in others))
+            raise NotFound("chat.no_such_server", model=model, running=output.listed(s.model for s in others))
         if server is None:
             raise NotFound("chat.no_server", model=model or "demo")
         url = server.url
@@ -78,7 +79,7 @@ def _where(url: str | None, model: str | None) -> tuple[client.Api, str]:
     if model is None and offered:
         return api, offered[0]
     if model not in offered:
-        raise NotFound("chat.no_model", model=model, url=url, offered=", ".join(offered))
+        raise NotFound("chat.no_model", model=model, url=url, offered=output.listed(offered))
     return api, model
 
 
@@ -173,7 +174,9 @@ def _question(read: Callable[[str], str]) -> str:
 def _answer(chat: Chat) -> None:
     """Answer the last question. A question that fails leaves the conversation as it was before."""
     try:
-        got = answer.stream(chat.api, chat.model, chat.all_messages(), chat.options, answer.writer(chat.raw))
+        answer.check_question(chat.messages[-1]["content"])
+        with answer.advice("chat.too_long"):
+            got = answer.stream(chat.api, chat.model, chat.all_messages(), chat.options, answer.writer(chat.raw))
     except KTError as failure:
         chat.messages.pop()
         output.error(failure)

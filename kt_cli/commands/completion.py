@@ -18,6 +18,6 @@ def completion(
     from kt_cli.completion import SHELLS as scripts
 
     if shell not in scripts:
-        raise UsageError("cli.unknown_shell", shell=shell, shells=", ".join(scripts))
+        raise UsageError("cli.unknown_shell", shell=shell, shells=output.listed(scripts))
     script = scripts[shell][1]()
     output.result({"shell": shell, "script": script}, lambda: script)

@@ -32,9 +32,18 @@ def set_(key: Key, value: Annotated[str, typer.Argument(help="cli.config_value",
     stored = config.set(key, value)
     entry = config.setting(key)
     output.result({"key": key, "value": stored, "file": paths.config_file()}, lambda: "", names=())
-    output.status(t("cli.config_stored", name=key, value=_masked(entry, stored), file=paths.config_file()))
+    output.status(t("cli.config_stored", name=key, value=_quoted(_masked(entry, stored)), file=paths.config_file()))
     if os.environ.get(entry.env):
         output.warn(t("cli.config_shadowed", env=entry.env))
+
+
+@app.command("unset", cls=Command, help="cli.config_unset_help", epilog="cli.config_examples")
+def unset(key: Key) -> None:
+    config.unset(key)
+    entry = config.setting(key)
+    value = config.get(key)
+    output.result({"key": key, "value": _masked(entry, value), "file": paths.config_file()}, lambda: "", names=())
+    output.status(t("cli.config_unset", name=key, value=_quoted(_masked(entry, value)), file=paths.config_file()))
 
 
 @app.command("list", cls=Command, help="cli.config_list_help", epilog="cli.config_examples")
@@ -47,7 +56,7 @@ def list_() -> None:
     header = (t("cli.column_setting"), t("cli.column_value"), t("cli.column_origin"))
     output.result(
         {"settings": data},
-        lambda: output.table([(d["key"], shown(d["value"]), t(ORIGINS[d["origin"]])) for d in data], header),
+        lambda: output.table([(d["key"], _quoted(d["value"]), t(ORIGINS[d["origin"]])) for d in data], header),
         names=[entry.key for entry in config.SETTINGS],
     )
 
@@ -60,6 +69,11 @@ def path() -> None:
 
 def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _quoted(value: Any) -> str:
+    """A value within other text, where an empty one would not be seen."""
+    return shown(value) or '""'
 
 
 def _masked(entry: config.Setting, value: Any) -> Any:

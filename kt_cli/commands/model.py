@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import output
+from kt_cli import output, servers
 from kt_cli.help import Command, new_app
 from kt_core.errors import KTError, UsageError
 from kt_core.messages import t
@@ -13,11 +13,12 @@ from kt_core.messages import t
 app = new_app("model.help")
 
 Name = Annotated[str, typer.Argument(help="model.name", metavar="NAME")]
+PulledName = Annotated[str, typer.Argument(help="model.pulled_name", metavar="NAME")]
 
 
 @app.command("list", cls=Command, help="model.list_help", epilog="model.examples")
-def list_() -> None:
-    data = _entries()
+def list_(pulled: Annotated[bool, typer.Option("--pulled", help="model.pulled")] = False) -> None:
+    data = [entry for entry in _entries() if entry["pulled"] or not pulled]
     header = tuple(
         t(key) for key in ("model.column_name", "model.column_size", "model.column_format", "model.column_about")
     )
@@ -38,7 +39,7 @@ def pull(name: Name) -> None:
 
 
 @app.command("path", cls=Command, help="model.path_help", epilog="model.examples")
-def path(name: Name) -> None:
+def path(name: PulledName) -> None:
     from kt_core import models
 
     files = models.resolve(name)
@@ -46,11 +47,13 @@ def path(name: Name) -> None:
 
 
 @app.command("rm", cls=Command, help="model.rm_help", epilog="model.examples")
-def rm(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="model.yes")] = False) -> None:
+def rm(name: PulledName, yes: Annotated[bool, typer.Option("--yes", "-y", help="model.yes")] = False) -> None:
     from kt_core.models import store
 
     pulled = {entry.path: entry.bytes for entry in store.list_models()}
     folder = store.path(name)
+    if folder is not None and (server := servers.using(folder)):
+        raise KTError("model.in_use", name=folder.name, url=server.url, pid=server.pid)
     if folder is not None and not yes:
         _confirm(t("model.confirm", folder=folder, size=output.size(pulled.get(folder, 0))))
     removed = store.remove(name)

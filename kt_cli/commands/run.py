@@ -1,20 +1,28 @@
 """`kt run`: start a model and serve it, or answer one question."""
 
-import signal
-import sys
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kt_cli import answer, client, launch, output, servers
+from kt_cli import answer, client, launch, output, servers, terminal
 from kt_cli.help import Command, new_app
 from kt_core import config
-from kt_core.errors import UsageError
+from kt_core.errors import NotFound, UsageError
 from kt_core.messages import t
 from kt_core.types import Plan
 
 app = new_app("run.help")
+# They choose how the engine computes, so a server that runs already may not be what is asked for.
+ENGINE_VARIABLES = ("KT_KERNEL_CPU_VARIANT", "KT_INFERENCE_THREADS", "KT_INFERENCE_CONTEXT")
+SOURCES = {
+    "user": "run.from_user",
+    "config": "run.from_config",
+    "machine": "run.from_machine",
+    "model": "run.from_model",
+    "default": "run.from_default",
+}
 
 
 @app.command(cls=Command, help="run.help", epilog="run.examples")
@@ -32,24 +40,28 @@ def run(
     port: Annotated[int | None, typer.Option("--port", help="run.port", metavar="PORT", min=1, max=65535)] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
     context: Annotated[int | None, typer.Option("--context", help="run.context", metavar="TOKENS", min=1)] = None,
+    rules: Annotated[Path | None, typer.Option("--rules", help="run.rules", metavar="FILE")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run.dry_run")] = False,
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
-    overrides: dict[str, Any] = {"threads": threads, "context": context, "force": force or None}
+    overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
-    question = None if prompt is None else answer.check_question(sys.stdin.read() if prompt == "-" else prompt)
+    question = None
+    if prompt is not None:
+        question = answer.question_from_stdin() if prompt == "-" else answer.check_question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
-    reusable = host is None and port is None and not any(overrides.values())
-    serving = servers.find(files.name) if question is not None and reusable and not dry_run else None
+    own = host or port or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
+    serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
         api = client.Api(serving.url, config.get("server.api_key"))
-        answer.once(api, files.name, question, system, options)
+        with answer.advice("run.too_long"):
+            answer.once(api, serving.model, question, system, options)
         return
     plan = launch.with_server(launch.make_plan(files, overrides), host, port)
     if dry_run:
-        output.result(_plan_data(plan), lambda: _plan_text(plan))
+        output.result(_plan_data(plan), lambda: _plan_text(plan), names=[_value(d.value) for d in plan.decisions])
     elif question is None:
         _serve(plan)
     else:
@@ -62,35 +74,31 @@ def _reject_without_prompt(given: dict[str, Any]) -> None:
             raise UsageError("run.only_with_prompt", option=option)
 
 
+def _rules(file: Path | None) -> str | None:
+    """The absolute path of a rule file, which must be there."""
+    if file is None:
+        return None
+    path = file.expanduser().absolute()
+    if not path.is_file():
+        raise NotFound("run.no_rules", file=file)
+    return str(path)
+
+
 def _serve(plan: Plan) -> None:
     """Serve in the foreground until the server ends or is told to."""
     ready = False
-    _catch_signals()
-    child = launch.start(plan)
     try:
-        stream = launch.events(child)
-        url = launch.wait_ready(child, stream)
-        ready = True
-        _announce(plan, url, child)
-        launch.watch(child, stream)
-    except _Terminated:
-        raise typer.Exit(0 if ready else 1) from None
-    finally:
-        if ready:
-            output.status(t("run.stopping"))
-        launch.stop(child)
-
-
-class _Terminated(BaseException):
-    """SIGTERM, the regular way to end a service, or SIGHUP, the terminal's end."""
-
-
-def _catch_signals() -> None:
-    def end(number: int, frame: object) -> None:
-        raise _Terminated
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
+        with launch.serving(plan) as child:
+            stream = launch.events(child)
+            url = launch.wait_ready(child, stream)
+            ready = True
+            try:
+                _announce(plan, url, child)
+                launch.watch(child, stream)
+            finally:
+                output.status(t("run.stopping"))
+    except terminal.Terminated as ended:
+        raise typer.Exit(0 if ready else ended.exit_code) from None
 
 
 def _announce(plan: Plan, url: str, child: launch.Child) -> None:
@@ -107,15 +115,11 @@ def _announce(plan: Plan, url: str, child: launch.Child) -> None:
 
 def _answer_once(plan: Plan, question: str, system: str | None, options: client.Options) -> None:
     """Start a server for one answer."""
-    _catch_signals()
-    child = launch.start(plan)
-    try:
+    longest = plan.value("context") >= plan.spec.context
+    with launch.serving(plan) as child:
         url = launch.wait_ready(child, launch.events(child))
-        answer.once(client.Api(url, plan.server.api_key), plan.model.name, question, system, options)
-    except _Terminated:
-        raise typer.Exit(1) from None
-    finally:
-        launch.stop(child)
+        with answer.advice("run.too_long_model" if longest else "run.too_long"):
+            answer.once(client.Api(url, plan.server.api_key), plan.model.name, question, system, options)
 
 
 def _plan_data(plan: Plan) -> dict[str, Any]:
@@ -130,9 +134,9 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
 
 
 def _plan_text(plan: Plan) -> str:
-    rows = [(d.name, _value(d.value), d.reason) for d in plan.decisions]
-    header = (t("run.column_decision"), t("run.column_value"), t("run.column_reason"))
-    memory = [(device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
+    rows = [(d.name, _value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
+    header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
+    memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
     address = t("run.would_listen", host=plan.server.host, port=plan.server.port)
     title = t("run.plan_title", name=plan.model.name, path=Path(plan.model.path))
     return "\n".join([title, "", output.table(rows, header), "", output.table(memory), address])
@@ -141,4 +145,4 @@ def _plan_text(plan: Plan) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    return "-" if value is None else str(value)
+    return t("run.auto") if value is None else str(value)

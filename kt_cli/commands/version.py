@@ -16,7 +16,8 @@ app = new_app("cli.version_help")
 def show() -> None:
     found = {name: installed(package) for name, package in PACKAGES.items()}
     versions = {"kt": found.pop("kt"), "python": platform.python_version(), **found}
-    output.result(versions, lambda: output.table([(name, v or t("cli.not_installed")) for name, v in versions.items()]))
+    rows = [(name, version or t("cli.not_installed")) for name, version in versions.items()]
+    output.result(versions, lambda: output.table(rows), names=[version for _, version in rows])
 
 
 def installed(package: str) -> str | None:

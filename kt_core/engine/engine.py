@@ -26,7 +26,7 @@ class Engine:
 
     def __init__(self, runner: Runner, tokenizer: Any, max_queue: int = 64) -> None:
         self._runner = runner
-        self._tokenizer = tokenizer
+        self._tokenizer = prompt.plain_tokenizer(tokenizer)
         self._max_queue = max_queue
         eos = tokenizer.eos_token_id
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
@@ -34,8 +34,6 @@ class Engine:
         self._waiting: deque[Stream] = deque()
         self._running: Stream | None = None
         self._closed = False
-        # A tokenizer changes its own padding state while it encodes, so two threads may not encode at once.
-        self._encoding = threading.Lock()
         self._worker = threading.Thread(target=self._work, name="engine", daemon=True)
         self._worker.start()
 
@@ -46,8 +44,7 @@ class Engine:
         into the context, or names tokens that the model does not have.
         """
         self._check_room()
-        with self._encoding:
-            ids = prompt.render(self._tokenizer, request)
+        ids = prompt.render(self._tokenizer, request, self._runner.max_context)
         self._check_tokens(request, ids)
         stream = Stream(request, ids, self._abort)
         if request.timeout is not None:

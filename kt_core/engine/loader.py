@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from kt_core import inject, kernels
+from kt_core.engine.config import blamed_on, model_config, unknown_family
 from kt_core.engine.runner import TransformersRunner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
-from kt_core.errors import BadData, Unsupported
+from kt_core.errors import BadData, NotFound
 from kt_core.operators.base import Operator
 from kt_core.types import Plan, Progress
 from kt_core.weights import Weights, open_weights
@@ -51,9 +51,9 @@ def build(weights: Weights, progress: Progress, rule_file: Path | None = None) -
 
     The operators are those of the rule file, by default kt's own.
     """
-    config = _config(weights.config())
+    config = model_config(weights.config(), weights.described_in)
     rules = inject.read_rules(rule_file or inject.default_rules())
-    model = _skeleton(config)
+    model = _skeleton(config, weights.described_in)
     decisions = inject.decide(model, rules)
     if rule_file:
         for rule in inject.unused_rules(rules, decisions):
@@ -65,36 +65,22 @@ def build(weights: Weights, progress: Progress, rule_file: Path | None = None) -
     return model.eval()
 
 
-def _config(fields: dict[str, Any]) -> PretrainedConfig:
-    family = fields.get("model_type")
-    try:
-        return AutoConfig.for_model(**fields)
-    except (ValueError, TypeError, AttributeError) as e:
-        raise Unsupported(
-            "inject.unknown_family", family=family, version=transformers.__version__, reason=" ".join(str(e).split())
-        ) from e
-
-
-def _skeleton(config: PretrainedConfig) -> PreTrainedModel:
-    """The model on the meta device: nothing is allocated. float32 between operators."""
-    with torch.device("meta"):
-        try:
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        except ValueError as e:
-            raise Unsupported(
-                "inject.unknown_family",
-                family=config.model_type,
-                version=transformers.__version__,
-                reason=str(e).split("\n")[0],
-            ) from e
-    return model
+def _skeleton(config: PretrainedConfig, path: str) -> PreTrainedModel:
+    """The model on the meta device: nothing is allocated. float32 between operators. `path` holds the configuration."""
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise unknown_family(config.model_type, "AutoModelForCausalLM")
+    with torch.device("meta"), blamed_on(path):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
 def _load_operators(model: nn.Module, progress: Progress) -> None:
     operators = [m for m in model.modules() if isinstance(m, Operator)]
     for done, operator in enumerate(operators):
         progress("weights", done, len(operators), "modules")
-        operator.load()
+        try:
+            operator.load()
+        except NotFound as e:  # the model's files were found; what they hold is not enough
+            raise BadData(e.key, **e.args_) from e
     progress("weights", len(operators), len(operators), "modules")
 
 

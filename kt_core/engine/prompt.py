@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ import jinja2
 import jinja2.meta
 
 from kt_core.errors import UsageError
+from kt_core.messages import t
 from kt_core.types import Request
 
 # Names that a template reads but a caller does not set: apply_chat_template and its environment provide them.
@@ -21,19 +23,35 @@ _PROVIDED = frozenset(
 _GENERATION_TAG = re.compile(r"\{%[-+]?\s*(end)?generation\s*[-+]?%\}")
 
 
-def render(tokenizer: Any, request: Request) -> list[int]:
-    """The prompt's token ids.
+# Characters for each token of room that are looked at first: twice what a token of common text has.
+_CHARACTERS = 8
+
+
+def plain_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer, set once to neither cut nor pad what it encodes: from then on threads may share it.
+
+    Its own call would set that anew each time, which fails while another thread encodes.
+    """
+    if backend := getattr(tokenizer, "backend_tokenizer", None):
+        backend.no_truncation()
+        backend.no_padding()
+    return tokenizer
+
+
+def render(tokenizer: Any, request: Request, limit: int = sys.maxsize) -> list[int]:
+    """The prompt's token ids. `tokenizer` has gone through plain_tokenizer; safe from several threads at once.
 
     Raises UsageError when the model has no chat template, when the template refuses the messages
-    (with its words), for a template argument that the template does not read, and for an empty prompt.
+    (with its words), for a template argument that the template does not read, for an empty prompt, and for
+    a text that cannot be below `limit` tokens; a text that is far longer is not read to its end.
     """
     if request.tokens is not None:
         ids = list(request.tokens)
     elif request.text is not None:
-        ids = _encode(tokenizer, request.text, add_special_tokens=True)
+        ids = _encode(tokenizer, request.text, True, limit)
     else:
         # The template writes the begin-of-text token itself where the model wants one.
-        ids = _encode(tokenizer, chat_text(tokenizer, request), add_special_tokens=False)
+        ids = _encode(tokenizer, chat_text(tokenizer, request), False, limit)
     if not ids:
         raise UsageError("engine.empty_prompt")
     bos = tokenizer.bos_token_id
@@ -47,9 +65,10 @@ def chat_text(tokenizer: Any, request: Request) -> str:
     except ValueError as e:
         raise UsageError("engine.no_chat_template") from e
     _check_arguments(template, request.template_args)
+    messages = [_plain(message) for message in request.messages or ()]
     try:
         text: str = tokenizer.apply_chat_template(
-            [_plain(message) for message in request.messages or ()],
+            messages,
             tools=list(request.tools) or None,
             chat_template=template,
             add_generation_prompt=not request.continue_final,
@@ -58,7 +77,7 @@ def chat_text(tokenizer: Any, request: Request) -> str:
             **request.template_args,
         )
     except Exception as e:  # a template is a program of the model's: it may fail in any way on these messages
-        raise UsageError("engine.template", reason=" ".join(str(e).split()) or type(e).__name__) from e
+        raise UsageError("engine.template", reason=_printable(str(e)) or type(e).__name__) from e
     return text
 
 
@@ -94,11 +113,39 @@ def _parsed(function: dict[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             return {**function, "arguments": json.loads(arguments or "{}")}
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or nested too deep
             return function
     return function
 
 
-def _encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
-    ids: list[int] = tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
+def _printable(text: str) -> str:
+    """On one line, and without halves of characters, which no answer could be sent with."""
+    return " ".join(text.encode(errors="backslashreplace").decode().split())
+
+
+def _encode(tokenizer: Any, text: str, special: bool, limit: int) -> list[int]:
+    """The ids of the whole text. Raises UsageError for one of `limit` tokens or more that is long by far.
+
+    Prefixes of growing length are tried, so the work is bounded by what fits. Tokens at the cut may be other ones
+    than in the whole, which is why only a prefix of twice the limit counts as proof.
+    """
+    length = _CHARACTERS * limit
+    while length < len(text):
+        if len(_ids(tokenizer, text[:length], special)) >= 2 * limit:
+            raise UsageError("engine.context_overflow", tokens=t("engine.more_than", count=limit), limit=limit)
+        length *= 2
+    return _ids(tokenizer, text, special)
+
+
+def _ids(tokenizer: Any, text: str, special: bool) -> list[int]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise UsageError("engine.not_text", reason=e) from None
+    ids: list[int]
+    if backend := getattr(tokenizer, "backend_tokenizer", None):
+        # A batch of one, because this call lets other threads run meanwhile and the one for a text does not.
+        ids = backend.encode_batch_fast([text], add_special_tokens=special)[0].ids
+    else:
+        ids = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
     return ids

@@ -8,11 +8,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from kt_core.engine.config import model_config
 from kt_core.engine.splitting import SPLITTINGS
 from kt_core.errors import BadData, Unsupported
 from kt_core.formats import gguf
 from kt_core.formats.problems import shown
 from kt_core.types import ModelFiles
+from kt_core.weights.store import read_config
 
 MODELS = ("gpt2",)  # tokenizer.ggml.model: byte-level BPE
 _CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
@@ -23,13 +25,17 @@ def load_tokenizer(files: ModelFiles) -> Any:
     """A PreTrainedTokenizerFast with the chat template, if the model has one. Code from the model is never run.
 
     From GGUF, a text gets a first token only where the metadata asks for it, and never a last one.
-    Raises BadData for missing or contradictory tokenizer data, Unsupported for a tokenizer of an unknown kind.
+    Raises BadData for missing or contradictory tokenizer data, Unsupported for a tokenizer of an unknown kind,
+    and what engine.config raises when config.json, which transformers reads too, is at fault.
     """
     if files.format == "gguf":
         return from_metadata(gguf.read_model(files.path).metadata, files.path)
     try:
         return AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the libraries below raise a bare Exception for a damaged tokenizer.json
+        config = Path(files.path) / "config.json"
+        if config.exists():
+            model_config(read_config(config.parent), str(config))
         reason = shown(str(error).strip().split("\n")[0])
         raise BadData("weights.tokenizer", path=shown(files.path), reason=reason) from error
 
@@ -41,13 +47,20 @@ def end_tokens(files: ModelFiles, tokenizer: Any) -> frozenset[int]:
         metadata = gguf.read_model(files.path).metadata
         found |= {metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _ENDS}
     for name in ("config.json", "generation_config.json") if files.format != "gguf" else ():
-        path = Path(files.path) / name
-        try:
-            ends = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
-        except (ValueError, AttributeError) as error:
-            raise BadData("weights.config", path=shown(str(path)), reason=shown(str(error))) from None
-        found |= set(ends) if isinstance(ends, list) else {ends}
+        found |= _stated_ends(Path(files.path) / name)
     return frozenset(token for token in found if type(token) is int and 0 <= token < len(tokenizer))
+
+
+def _stated_ends(path: Path) -> set[int]:
+    """`eos_token_id` of a JSON file: one id, several or none. Raises BadData for anything else."""
+    try:
+        ends = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
+        listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+        if not all(type(token) is int for token in listed):
+            raise ValueError(f"eos_token_id: {ends}")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise BadData("weights.config", path=shown(str(path)), reason=shown(str(error))) from None
+    return set(listed)
 
 
 def from_metadata(metadata: dict[str, Any], path: str) -> Any:

@@ -10,11 +10,13 @@ The first rule that matches a module decides. Class paths of the existing system
 import importlib
 import inspect
 import re
+import reprlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from torch import nn
 
 from kt_core.errors import BadData, NotFound
 
@@ -58,7 +60,7 @@ def read_rules(path: Path) -> list[Rule]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         items = yaml.safe_load(text)
-    except yaml.YAMLError as e:
+    except Exception as e:  # besides YAMLError: RecursionError, and whatever a value of nonsense makes of itself
         raise BadData("inject.bad_yaml", path=path, reason=" ".join(str(e).split())) from None
     if not isinstance(items, list) or not isinstance(root, yaml.SequenceNode):
         raise BadData("inject.bad_yaml", path=path, reason="the file is not a list of rules")
@@ -92,7 +94,7 @@ def _rule(item: Any, where: str, problems: list[str]) -> Rule | None:
     _check_keys(replace, {"class", "kwargs"}, "replace", problems)
     recursive = item.get("recursive", True)
     if not isinstance(recursive, bool):
-        problems.append(f"'recursive' is {recursive!r}, not true or false")
+        problems.append(f"'recursive' is {reprlib.repr(recursive)}, not true or false")
     kwargs = replace.get("kwargs") or {}
     if not isinstance(kwargs, dict):
         problems.append("'kwargs' is not a mapping")
@@ -100,6 +102,9 @@ def _rule(item: Any, where: str, problems: list[str]) -> Rule | None:
     replacement = None
     if replace.get("class", DEFAULT) != DEFAULT:
         replacement = _load_class(replace["class"], problems)
+        if replacement and not issubclass(replacement, nn.Module):
+            problems.append(f"{replace['class']} is no torch.nn.Module")
+            replacement = None
         _check_kwargs(replacement, kwargs, problems)
     return Rule(
         name=_pattern(match.get("name"), problems),
@@ -113,7 +118,7 @@ def _rule(item: Any, where: str, problems: list[str]) -> Rule | None:
 
 def _check_keys(mapping: dict[Any, Any], known: set[str], what: str, problems: list[str]) -> None:
     for key in mapping.keys() - known:
-        problems.append(f"unknown key {key!r} in {what}; known: {', '.join(sorted(known))}")
+        problems.append(f"unknown key {reprlib.repr(key)} in {what}; known: {', '.join(sorted(known))}")
 
 
 def _pattern(text: Any, problems: list[str]) -> re.Pattern[str] | None:
@@ -121,22 +126,22 @@ def _pattern(text: Any, problems: list[str]) -> re.Pattern[str] | None:
         return None
     try:
         return re.compile(text)
-    except (re.error, TypeError) as e:
+    except (re.error, TypeError, RecursionError, OverflowError) as e:
         problems.append(f"'name' is not a regular expression: {e}")
         return None
 
 
 def _load_class(path: Any, problems: list[str]) -> type | None:
     if not isinstance(path, str) or "." not in path:
-        problems.append(f"{path!r} is not a dotted class path")
+        problems.append(f"{reprlib.repr(path)} is not a dotted class path")
         return None
     ours = LEGACY_CLASSES.get(path, path)
     ours = LEGACY_MODEL.sub(r"transformers.models.\1.modeling_\1.\2", ours)
     module, _, name = ours.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as e:
-        problems.append(f"class {path} cannot be imported: {e}")
+    except (Exception, SystemExit) as e:  # importing runs the module, which may fail in any way
+        problems.append(f"class {path} cannot be imported: {type(e).__name__}: {e}")
         return None
     if not isinstance(found, type):
         problems.append(f"{path} is not a class")

@@ -3,7 +3,7 @@
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import Matrix, dtype_name, load, weight
+from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 
@@ -59,7 +59,7 @@ class Experts:
             raise ValueError(f"expected int64 ids and float32 weights, got {ids.dtype} and {weights.dtype}")
         if ids.device.type != "cpu" or weights.device.type != "cpu":
             raise ValueError("expected ids and weights on the CPU")
-        x, ids, weights = x.detach().contiguous(), ids.contiguous(), weights.detach().contiguous()
+        x, ids, weights = plain(x), plain(ids), plain(weights)
         y = torch.empty_like(x)
         addresses = (x.data_ptr(), ids.data_ptr(), weights.data_ptr(), y.data_ptr())
         self._native.forward(*addresses, dtype, x.shape[0], ids.shape[1])

@@ -2,7 +2,7 @@
 
 import torch
 
-from kt_core.kernels.native import Matrix, dtype_name, load, weight
+from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
 
 
 class Linear:
@@ -20,7 +20,7 @@ class Linear:
         if bias is not None:
             if bias.shape != (matrix.rows,):
                 raise ValueError(f"bias must have shape ({matrix.rows},), got {tuple(bias.shape)}")
-            bias = bias.detach().to("cpu", torch.float32).contiguous()
+            bias = plain(bias.to("cpu", torch.float32))
             address = bias.data_ptr()
         self._native = load().Linear(weight(matrix), address, tier or "")
 
@@ -37,7 +37,7 @@ class Linear:
         dtype = dtype_name(x)
         if x.dim() == 0 or x.shape[-1] != self.in_features:
             raise ValueError(f"expected [..., {self.in_features}], got {tuple(x.shape)}")
-        x = x.detach().contiguous()
+        x = plain(x)
         y = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
         self._native.forward(x.data_ptr(), dtype, x.numel() // self.in_features, y.data_ptr())
         return y

@@ -10,6 +10,8 @@ import torch
 from kt_core import errors
 from kt_core.kernels.policy import SUPPORTED
 
+MAX_THREADS = 4096  # more than any machine has; each one takes a stack
+
 Weight = tuple[str, int, int, Any]
 
 
@@ -66,6 +68,11 @@ def dtype_name(x: torch.Tensor) -> str:
     raise ValueError(f"expected float32 or bfloat16, got {x.dtype}")
 
 
+def plain(x: torch.Tensor) -> torch.Tensor:
+    """x with its numbers in memory as they are: contiguous, and no negation left as a bit of the tensor."""
+    return x.detach().resolve_neg().contiguous()
+
+
 def info() -> dict[str, Any]:
     """What was compiled, what can run here, what was chosen and why.
 
@@ -90,8 +97,10 @@ def set_threads(n: int, cpus: list[int] | None = None) -> None:
     """Use n threads, the caller included, each pinned to its entry of cpus when given.
 
     Where pinning is refused the threads run unpinned and info()["note"] says so. Raises ValueError for
-    n < 1 or for a cpus list of another length.
+    n outside 1 to MAX_THREADS or for a cpus list of another length.
     """
+    if not 1 <= n <= MAX_THREADS:
+        raise ValueError(f"expected 1 to {MAX_THREADS} threads, got {n}")
     load().set_threads(n, list(cpus or []))
 
 

@@ -44,8 +44,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "没有运行 {model} 的服务器。\n正在运行：{running}\nkt run {model}",
     ),
     "chat.no_model": (
-        "The server at {url} has no model {model}.\nIt has: {offered}\nLeave --model out for its first",
-        "服务器 {url} 没有模型 {model}。\n它有：{offered}\n省略 --model 即使用第一个",
+        "The server at {url} has no model {model}.\nIt has: {offered}\nLeave --model out to talk to its first one.",
+        "服务器 {url} 没有模型 {model}。\n它有：{offered}\n省略 --model 即与它的第一个模型对话。",
+    ),
+    "chat.too_long": (
+        "Shorten the question, or forget the conversation so far with /clear.",
+        "请缩短问题，或用 /clear 清除之前的对话。",
+    ),
+    "chat.too_long_once": (
+        "Shorten the question, or start the server anew with a larger --context.",
+        "请缩短问题，或以更大的 --context 重新启动服务器。",
     ),
     "chat.again": ("Press Ctrl-C again to leave, or Ctrl-D.", "再按一次 Ctrl-C 或按 Ctrl-D 退出。"),
     "chat.stopped": ("Stopped.", "已停止。"),
@@ -55,7 +63,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "chat.nothing_to_retry": ("There is no question to ask again.", "没有可以重问的问题。"),
     "chat.save_where": ("Name a file: /save chat.json", "请指定文件：/save chat.json"),
     "chat.save_exists": ("{file} exists already; name another file.", "{file} 已存在，请换一个文件名。"),
-    "chat.save_failed": ("{file} cannot be written.\n{reason}", "无法写入 {file}。\n{reason}"),
+    "chat.save_failed": (
+        "{file} cannot be written.\n{reason}\nName another file: /save FILE",
+        "无法写入 {file}。\n{reason}\n请换一个文件：/save 文件",
+    ),
     "chat.saved": ("Saved in {file}", "已保存到 {file}"),
     "chat.unknown": ("There is no command {name}; /help lists them.", "没有命令 {name}；用 /help 查看。"),
     "chat.unknown_near": (

@@ -10,7 +10,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         'kt run demo -p "What is photosynthesis?"\nkt run demo\nkt chat\nkt doctor',
         'kt run demo -p "What is photosynthesis?"\nkt run demo\nkt chat\nkt doctor',
     ),
-    "cli.usage": ("Usage:", "用法："),
+    "cli.usage": ("Usage: ", "用法："),
     "cli.examples": ("Examples:", "示例："),
     "cli.arguments": ("Arguments:", "参数："),
     "cli.commands": ("Commands:", "命令："),
@@ -31,48 +31,63 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     # usage errors: one line each
     "cli.unknown_command": (
-        "{group} has no command {name!r}; it has: {options}",
-        "{group} 没有命令 {name!r}；可用的有：{options}",
+        "{group} has no command {name!r}; it has: {options}\n\nSee: {group} --help",
+        "{group} 没有命令“{name}”；可用的有：{options}\n\n参见：{group} --help",
     ),
     "cli.unknown_command_near": (
-        "{group} has no command {name!r}; did you mean {options}?",
-        "{group} 没有命令 {name!r}；您是否想输入 {options}？",
+        "{group} has no command {name!r}; did you mean {options}?\n\nSee: {group} --help",
+        "{group} 没有命令“{name}”；您是否想输入 {options}？\n\n参见：{group} --help",
     ),
     "cli.unknown_option": (
-        "{command} has no option {name}; {command} --help lists them",
-        "{command} 没有选项 {name}；用 {command} --help 查看全部选项",
+        "{command} has no option {name}.\n\nSee: {command} --help",
+        "{command} 没有选项 {name}。\n\n参见：{command} --help",
     ),
     "cli.unknown_option_near": (
-        "{command} has no option {name}; did you mean {options}?",
-        "{command} 没有选项 {name}；您是否想输入 {options}？",
+        "{command} has no option {name}; did you mean {options}?\n\nSee: {command} --help",
+        "{command} 没有选项 {name}；您是否想输入 {options}？\n\n参见：{command} --help",
     ),
     "cli.missing": (
-        "{command} needs {name}; {command} --help explains it",
-        "{command} 缺少 {name}；用 {command} --help 查看说明",
+        "{command} needs {name}.\n\nSee: {command} --help",
+        "{command} 缺少 {name}。\n\n参见：{command} --help",
     ),
     "cli.missing_command": (
-        "{command} needs a command; {command} --help lists them",
-        "{command} 缺少命令；用 {command} --help 查看全部命令",
+        "{command} needs a command.\n\nSee: {command} --help",
+        "{command} 缺少命令。\n\n参见：{command} --help",
     ),
-    "cli.bad_value": ("{name} takes {expected}", "{name} 需要{expected}"),
+    "cli.bad_value": (
+        "{name} takes {expected}.\n\nSee: {command} --help",
+        "{name} 的值应为：{expected}。\n\n参见：{command} --help",
+    ),
     "cli.one_of": ("one of: {choices}", "以下之一：{choices}"),
     "cli.whole_number": ("a whole number", "整数"),
     "cli.number": ("a number", "数字"),
     "cli.between": ("{kind} from {low} to {high}", "{low} 到 {high} 之间的{kind}"),
     "cli.at_least": ("{kind}, {low} or more", "不小于 {low} 的{kind}"),
-    "cli.needs_value": ("{name} needs a value", "{name} 需要一个值"),
-    "cli.takes_no_value": ("{name} takes no value", "{name} 不接受值"),
+    "cli.needs_value": (
+        "{name} needs a value.\n\nSee: {command} --help",
+        "{name} 需要一个值。\n\n参见：{command} --help",
+    ),
+    "cli.takes_no_value": (
+        "{name} takes no value.\n\nSee: {command} --help",
+        "{name} 不接受值。\n\n参见：{command} --help",
+    ),
     "cli.extra_argument": (
-        "{command} does not know what to do with: {words}",
-        "{command} 不认识多余的参数：{words}",
+        "{command} does not know what to do with: {words}\n\nSee: {command} --help",
+        "{command} 不认识多余的参数：{words}\n\n参见：{command} --help",
+    ),
+    "cli.other_usage": ("{message}\n\nSee: {command} --help", "{message}\n\n参见：{command} --help"),
+    "cli.not_text": (
+        "{word!r} on the command line is not valid UTF-8 text.\nIt has bytes that stand for no character.\n"
+        "Type it again, or convert it first, for example with iconv.",
+        "命令行中的“{word}”不是有效的 UTF-8 文本。\n其中有些字节不代表任何字符。\n请重新输入，或先转换编码，例如使用 iconv。",
     ),
     "cli.unexpected": (
-        "kt failed in a way that it should not\n{reason}\nThe trace is in {log}; KT_DEBUG=1 shows it here",
-        "kt 发生了不应出现的故障\n{reason}\n调用栈在 {log} 中；设置 KT_DEBUG=1 可直接显示",
+        "kt failed in a way that it should not.\n{reason}\nThe trace is in {log}, and KT_DEBUG=1 shows it here.",
+        "kt 发生了不应出现的故障。\n{reason}\n调用栈在 {log} 中；设置 KT_DEBUG=1 可直接显示。",
     ),
     "cli.confirm_needs_yes": (
-        "This needs a yes, and there is no terminal to ask on\nNothing was changed\nPass --yes",
-        "此操作需要确认，但没有可供询问的终端\n没有做任何改动\n请加上 --yes",
+        "This needs a yes, and there is no terminal to ask on.\nNothing was changed.\nTo say yes beforehand: --yes",
+        "此操作需要确认，但没有可供询问的终端。\n没有做任何改动。\n事先确认：--yes",
     ),
     # kt version
     "cli.version_help": (
@@ -84,6 +99,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.config_help": ("Read and change the settings", "查看和修改设置"),
     "cli.config_get_help": ("Show the value of one setting", "显示一个设置的值"),
     "cli.config_set_help": ("Change one setting in the file", "在文件中修改一个设置"),
+    "cli.config_unset_help": (
+        "Take one setting out of the file, so that its default counts again",
+        "从文件中删除一个设置，恢复默认值",
+    ),
     "cli.config_list_help": (
         "Show every setting, its value and where the value comes from",
         "显示所有设置、当前的值及其来源",
@@ -92,10 +111,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.config_key": ("Name of the setting, such as server.port", "设置的名称，例如 server.port"),
     "cli.config_value": ("The new value", "新的值"),
     "cli.config_examples": (
-        "kt config list\nkt config set server.port 8080\nkt config get server.port",
-        "kt config list\nkt config set server.port 8080\nkt config get server.port",
+        "kt config list\nkt config set server.port 8080\nkt config get server.port\nkt config unset server.port",
+        "kt config list\nkt config set server.port 8080\nkt config get server.port\nkt config unset server.port",
     ),
     "cli.config_stored": ("{name} is now {value}, in {file}", "{name} 已设为 {value}，保存在 {file}"),
+    "cli.config_unset": (
+        "{name} is no longer set in {file}; it is now {value}",
+        "{file} 中不再设置 {name}；其值现为 {value}",
+    ),
     "cli.config_shadowed": (
         "{env} is set in the environment and wins over the file",
         "环境变量 {env} 已设置，优先于文件",
@@ -113,8 +136,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "输出某个 shell 的补全脚本",
     ),
     "cli.unknown_shell": (
-        "There is no completion for {shell!r}.\nThere is one for: {shells}\nkt completion bash",
-        "没有 {shell!r} 的补全脚本。\n可用的有：{shells}\nkt completion bash",
+        "There is no completion for {shell!r}.\nThere is one for: {shells}\nSee: kt completion --help",
+        "没有“{shell}”的补全脚本。\n可用的有：{shells}\n参见：kt completion --help",
     ),
     "cli.completion_usage": (
         "Usage: python -m kt_cli.completion --write",

@@ -6,8 +6,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "client.cached": ("{count} from the cache", "其中 {count} 个来自缓存"),
     "client.cut": ("cut at the token limit", "达到 token 上限而截断"),
     "client.empty_question": (
-        "The question is empty.\nThere is nothing to answer.\nPass some text",
-        "问题为空。\n没有可回答的内容。\n请提供文字",
+        "The question is empty.\nThere is nothing to answer.\nPass some text.",
+        "问题为空。\n没有可回答的内容。\n请提供文字。",
+    ),
+    "client.not_text": (
+        "The question is not valid {encoding} text.\nCharacter {position} cannot be decoded.\n"
+        "Convert it first, for example: iconv -f GB18030 -t {encoding}",
+        "问题不是有效的 {encoding} 文本。\n第 {position} 个字符无法解码。\n请先转换编码，例如：iconv -f GB18030 -t {encoding}",
     ),
     "client.not_a_server": (
         "{url} answers, but not like a kt server.\nIts list of models cannot be read.\nCheck the address.",
@@ -15,19 +20,25 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "client.broken_stream": (
         "The answer broke off.\nThe server at {url} closed the connection before the end.\n"
-        "Ask again; if the server is gone, start it with: kt run MODEL",
-        "回答中断了。\n服务器 {url} 在结束前关闭了连接。\n请重试；若服务器已退出，可用 kt run MODEL 启动。",
+        "Ask again, or if the server is gone, start it: kt run MODEL",
+        "回答中断了。\n服务器 {url} 在结束前关闭了连接。\n请重试；若服务器已退出，请启动：kt run MODEL",
     ),
     "client.no_answer": (
         "No server answers at {url}.\n{reason}\nStart one with: kt run MODEL",
         "{url} 上没有服务器响应。\n{reason}\n启动服务器：kt run MODEL",
     ),
     "client.bad_url": (
-        "{url!r} is not the address of a server.\nIt should look like http://127.0.0.1:30000",
-        "{url!r} 不是服务器地址。\n地址应形如 http://127.0.0.1:30000",
+        "{url!r} is not the address of a server.\n\nFor example: http://127.0.0.1:30000",
+        "“{url}”不是服务器地址。\n\n例如：http://127.0.0.1:30000",
     ),
     "client.unauthorised": ("The server wants an API key.", "服务器需要 API 密钥。"),
     "client.unauthorised_next": ("kt config set server.api_key KEY", "kt config set server.api_key KEY"),
-    "client.loading": ("The server is still loading its model; try again soon.", "服务器仍在加载模型，请稍后再试。"),
-    "client.refused": ("The server refused the request with status {status}.", "服务器拒绝了请求，状态码 {status}。"),
+    "client.loading": (
+        "The server is still loading its model.\n\nTry again soon.",
+        "服务器仍在加载模型。\n\n请稍后再试。",
+    ),
+    "client.refused": (
+        "The server refused the request with status {status}.\n\nSee what serves that address: kt doctor",
+        "服务器拒绝了请求，状态码 {status}。\n\n查看运行中的服务器：kt doctor",
+    ),
 }

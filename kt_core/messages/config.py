@@ -43,39 +43,49 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "config.between": ("{kind} from {low} to {high}", "{low} 到 {high} 之间的{kind}"),
     "config.at_least": ("{kind}, {low} or more", "不小于 {low} 的{kind}"),
     "config.unknown_key": (
-        "There is no setting called {name}\nNearest names: {near}\nkt config list shows all settings",
-        "没有名为 {name} 的设置\n相近的名称：{near}\n用 kt config list 查看全部设置",
+        "There is no setting called {name}.\n\nKnown settings: kt config list",
+        "没有名为 {name} 的设置。\n\n查看全部设置：kt config list",
+    ),
+    "config.unknown_key_near": (
+        "There is no setting called {name}.\nThe nearest: {near}\nKnown settings: kt config list",
+        "没有名为 {name} 的设置。\n相近的名称：{near}\n查看全部设置：kt config list",
     ),
     "config.unknown_key_in_file": (
-        "{file} has a setting that does not exist: {name}\nNearest names: {near}\nRename or delete that line",
-        "{file} 中有一个不存在的设置：{name}\n相近的名称：{near}\n请改名或删除这一行",
+        "{file} has a setting that does not exist: {name}\nkt config list shows those that do.\n"
+        "Rename or delete that line.",
+        "{file} 中有一个不存在的设置：{name}\n可用的设置见 kt config list。\n请改名或删除这一行。",
+    ),
+    "config.unknown_key_in_file_near": (
+        "{file} has a setting that does not exist: {name}\nThe nearest: {near}\nRename or delete that line.",
+        "{file} 中有一个不存在的设置：{name}\n相近的名称：{near}\n请改名或删除这一行。",
     ),
     "config.bad_value": (
-        "{name} cannot be {value!r}\nIt takes: {takes}\nkt config list shows all settings",
-        "{name} 不能是 {value!r}\n可用的值：{takes}\n用 kt config list 查看全部设置",
+        "{name} cannot be {value!r}.\nIt takes: {takes}\nSee: kt config list",
+        "{name} 不能是“{value}”。\n可用的值：{takes}\n参见：kt config list",
     ),
     "config.bad_file_value": (
-        "{file} sets {name} to {value!r}\nIt takes: {takes}\nCorrect that line in the file",
-        "{file} 把 {name} 设成了 {value!r}\n可用的值：{takes}\n请在文件中改正这一行",
+        "{file} sets {name} to {value!r}.\nIt takes: {takes}\nCorrect that line in the file.",
+        "{file} 把 {name} 设成了“{value}”。\n可用的值：{takes}\n请在文件中改正这一行。",
     ),
     "config.bad_environment": (
-        "The environment variable {name} is {value!r}\nIt takes: {takes}\nunset {name}, or give it such a value",
-        "环境变量 {name} 的值是 {value!r}\n可用的值：{takes}\n请 unset {name}，或改为可用的值",
+        "The environment variable {name} is {value!r}.\nIt takes: {takes}\nGive it such a value, or: unset {name}",
+        "环境变量 {name} 的值是“{value}”。\n可用的值：{takes}\n请改为可用的值，或：unset {name}",
     ),
     "config.broken_file": (
-        "{file} is not valid TOML\nLine {line}, column {column}: {reason}\nCorrect the file; it was left as it is",
-        "{file} 不是有效的 TOML\n第 {line} 行第 {column} 列：{reason}\n请改正该文件；文件未被改动",
+        "{file} is not valid TOML.\n{reason}, at line {line}, column {column}: {text}\n"
+        "Correct the file; it was left as it is.",
+        "{file} 不是有效的 TOML。\n第 {line} 行第 {column} 列，{reason}：{text}\n请改正该文件；文件未被改动。",
     ),
     "config.not_text": (
-        "{file} is not UTF-8 text\nByte {position} cannot be decoded\nCorrect the file; it was left as it is",
-        "{file} 不是 UTF-8 文本\n第 {position} 字节无法解码\n请改正该文件；文件未被改动",
+        "{file} is not UTF-8 text.\nByte {position} cannot be decoded.\nCorrect the file; it was left as it is.",
+        "{file} 不是 UTF-8 文本。\n第 {position} 字节无法解码。\n请改正该文件；文件未被改动。",
     ),
     "config.unreadable": (
-        "{file} cannot be read\n{reason}\nCorrect the file or its permissions",
-        "无法读取 {file}\n{reason}\n请改正该文件或它的权限",
+        "{file} cannot be read.\n{reason}\nCorrect the file or its permissions.",
+        "无法读取 {file}。\n{reason}\n请改正该文件或它的权限。",
     ),
     "config.cannot_write": (
-        "{file} cannot be written\n{reason}\nKT_CONFIG_FILE names another file",
-        "无法写入 {file}\n{reason}\n可用 KT_CONFIG_FILE 指定别的文件",
+        "{file} cannot be written.\n{reason}\nKT_CONFIG_FILE can name another file.",
+        "无法写入 {file}。\n{reason}\n可用 KT_CONFIG_FILE 指定别的文件。",
     ),
 }

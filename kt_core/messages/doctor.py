@@ -11,7 +11,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Folder with another machine's /proc and /sys to read; default: /",
         "读取另一台机器的 /proc 与 /sys 所在的文件夹；默认为 /",
     ),
-    "doctor.no_sysroot": ("There is no folder {folder}.", "文件夹 {folder} 不存在。"),
+    "doctor.no_sysroot": (
+        "There is no folder {folder}.\n\nGive a folder that holds proc and sys.",
+        "文件夹 {folder} 不存在。\n\n请给出含有 proc 与 sys 的文件夹。",
+    ),
     "doctor.ok": ("ok", "正常"),
     "doctor.warn": ("warn", "警告"),
     "doctor.error": ("error", "错误"),

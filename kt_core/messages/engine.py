@@ -23,6 +23,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "提示词有 {tokens} 个 token，而上下文（提示词与回答合计）为 {limit} 个 token。\n"
         "至少要给回答留出一个 token。\n请缩短提示词，或以更大的上下文启动服务。",
     ),
+    "engine.more_than": ("more than {count}", "超过 {count}"),
+    "engine.not_text": (
+        "The prompt is no text: half a character stands in it ({reason}).",
+        "提示词不是有效文本：其中有半个字符（{reason}）。",
+    ),
     "engine.unknown_token": (
         "Token {token} does not exist: the model's tokens are 0 to {last}.",
         "token {token} 不存在：该模型的 token 为 0 到 {last}。",

@@ -17,6 +17,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{module} cannot run on the device {device}.\nThe operator {operator} runs on: {known}.\nChange generate_device in the rule file.",
         "{module} 无法在设备 {device} 上运行。\n算子 {operator} 支持：{known}。\n请修改规则文件中的 generate_device。",
     ),
+    "inject.own_forward": (
+        "The module {module} cannot be replaced.\n{cls} is a {operator} layer that computes something of its own.\n"
+        "Leave it as it is by a first rule for its name with the class default (docs/rules.md), given with --rules.",
+        "无法替换模块 {module}。\n{cls} 是有自己计算方式的 {operator} 层。\n"
+        "请用 --rules 给出规则文件，在最前面加一条匹配其名称、类为 default 的规则，保留原样（见 docs/rules.md）。",
+    ),
     "inject.activation": (
         "The experts at {module} use an activation that kt has no kernel for.\nThe activation is {activation}; known: {known}.\nAsk for it in an issue with the model's name.",
         "{module} 处的专家使用了 kt 没有内核的激活函数。\n激活函数为 {activation}；已支持：{known}。\n请提交 issue 并注明模型名称。",

@@ -56,6 +56,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Model {name} could not be stored.\n{folder}: {reason}\nMend that, then: kt model pull {name}",
         "无法保存模型 {name}。\n{folder}：{reason}\n解决后再运行：kt model pull {name}",
     ),
+    "models.no_user": (
+        "The models folder {folder} cannot be found.\n{reason}\nChoose another one: kt config set paths.models FOLDER",
+        "找不到模型文件夹 {folder}。\n{reason}\n请另选文件夹：kt config set paths.models 文件夹",
+    ),
     "models.unknown": (
         "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
         "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
@@ -116,6 +120,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{field} is {value}, expected a whole number from {low} to {high}",
         "{field} 为 {value}，应为 {low} 到 {high} 的整数",
     ),
+    "models.config_not_finite": ("{setting} is no finite number", "{setting} 不是有限数"),
     "models.config_missing": ("{field} is missing", "缺少 {field}"),
     "models.config_top_k": (
         "{k} experts per token of {experts}",

@@ -30,6 +30,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "chosen by the user; more than the {allowed} CPUs that the process may use, {best} is likely faster",
         "由用户指定；多于进程可用的 {allowed} 个 CPU，{best} 可能更快",
     ),
+    "plan.threads_many": (
+        "{threads} threads are too many.\nkt takes {most} at most; {best} would be best on this machine.\nGive fewer, or leave --threads out.",
+        "{threads} 个线程过多。\nkt 最多接受 {most} 个；本机最佳为 {best} 个。\n请减少线程数，或不指定 --threads。",
+    ),
     "plan.pinned": ("one thread on each usable CPU", "每个可用 CPU 固定一个线程"),
     "plan.unpinned": (
         "not pinned: the threads take a part of the CPUs, which other processes may share",

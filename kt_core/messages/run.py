@@ -53,6 +53,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "对话的最大长度（token 数）；默认取模型的长度，或内存允许的长度",
     ),
     "run.dry_run": ("Show the plan with its reasons and start nothing", "只显示计划及理由，不启动"),
+    "run.rules": (
+        "File that says which operator computes each module; default: the rules that come with kt",
+        "指定各模块由哪个算子计算的规则文件；默认使用 kt 自带的规则",
+    ),
+    "run.no_rules": (
+        "There is no rule file {file}.\n\nGive the path of a file; docs/rules.md tells what it holds.",
+        "没有规则文件 {file}。\n\n请给出文件的路径；其内容见 docs/rules.md。",
+    ),
     "run.force": ("Go on although the plan says that it does not fit", "即使计划认为放不下也继续"),
     "run.pulling": ("{name} is not on this disk yet: downloading {size}", "本地还没有 {name}：正在下载 {size}"),
     "run.ready": ("{model} is ready at {url}", "{model} 已就绪：{url}"),
@@ -64,21 +72,25 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "run.log_at": ("Log: {log}", "日志：{log}"),
     "run.port_taken": (
         "Port {port} is taken.\nAnother program listens there, or this user may not.\n"
-        "Leave the option out for the next free port, or pass --port {free}",
-        "端口 {port} 已被占用。\n另一个程序正在监听该端口，或当前用户无权使用。\n"
-        "省略该选项即可使用下一个空闲端口，或指定 --port {free}",
+        "Leave --port out for a free one, or take: --port {free}",
+        "端口 {port} 已被占用。\n另一个程序正在监听该端口，或当前用户无权使用。\n省略 --port 即使用空闲端口，或改用：--port {free}",
+    ),
+    "run.port_ours": (
+        "Port {port} is taken by a server of kt.\nIt serves {model} at {url} (process {pid}).\n"
+        "Talk to it with kt chat --url {url}, or take: --port {free}",
+        "端口 {port} 已被 kt 的服务器占用。\n它在 {url} 提供 {model}（进程 {pid}）。\n可用 kt chat --url {url} 与它对话，或改用：--port {free}",
     ),
     "run.no_free_port": (
-        "No port from {first} to {last} is free.\nOther programs listen on all of them.\nName one with --port",
-        "{first} 到 {last} 之间没有空闲端口。\n都被其他程序占用。\n请用 --port 指定一个端口",
+        "No port from {first} to {last} is free.\nOther programs listen on all of them.\nName a free one with --port.",
+        "{first} 到 {last} 之间没有空闲端口。\n都被其他程序占用。\n请用 --port 指定一个空闲端口。",
     ),
     "run.bad_host": (
-        "Nothing can listen on {host!r}.\n{reason}\nUse 127.0.0.1 for this machine only, 0.0.0.0 for all networks",
-        "无法在 {host!r} 上监听。\n{reason}\n仅限本机请用 127.0.0.1，所有网络请用 0.0.0.0",
+        "Nothing can listen on {host!r}.\n{reason}\nUse 127.0.0.1 for this machine only, or 0.0.0.0 for all networks.",
+        "无法在“{host}”上监听。\n{reason}\n仅限本机请用 127.0.0.1，所有网络请用 0.0.0.0。",
     ),
     "run.no_state": (
-        "{folder} cannot be made.\n{reason}\nXDG_STATE_HOME names another place for logs and state",
-        "无法创建 {folder}。\n{reason}\n可用 XDG_STATE_HOME 指定存放日志与状态的位置",
+        "{folder} cannot be written to.\n{reason}\nXDG_STATE_HOME can name another place for logs and state.",
+        "无法写入 {folder}。\n{reason}\n可用 XDG_STATE_HOME 指定存放日志与状态的位置。",
     ),
     "run.server_ended": ("The server ended with code {code}.", "服务器已退出，退出码 {code}。"),
     "run.server_killed": ("The server was killed by signal {signal}.", "服务器被信号 {signal} 终止。"),
@@ -87,11 +99,27 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "内存耗尽时 Linux 会这样做；更短的 --context 占用更少内存。",
     ),
     "run.only_with_prompt": (
-        "{option} goes with --prompt.\nA server takes it with each request.\nkt chat has it too",
-        "{option} 需与 --prompt 一起使用。\n服务器在每个请求中接受该参数。\nkt chat 也有此选项",
+        "{option} goes with --prompt.\nA server takes it with each request.\nAdd --prompt, or give it to kt chat.",
+        "{option} 需与 --prompt 一起使用。\n服务器在每个请求中接受该参数。\n请加上 --prompt，或在 kt chat 中使用。",
+    ),
+    "run.too_long": (
+        "Shorten the prompt, or give room for more tokens with --context.",
+        "请缩短提示词，或用 --context 指定更大的上下文。",
+    ),
+    "run.too_long_model": (
+        "Shorten the prompt; the model was made for no longer context.",
+        "请缩短提示词；该模型不支持更长的上下文。",
     ),
     "run.column_decision": ("DECISION", "决定"),
     "run.column_value": ("VALUE", "值"),
+    "run.column_from": ("FROM", "来源"),
+    "run.from_user": ("command line", "命令行"),
+    "run.from_config": ("setting", "设置"),
+    "run.from_machine": ("machine", "本机"),
+    "run.from_model": ("model", "模型"),
+    "run.from_default": ("default", "默认"),
+    "run.auto": ("auto", "自动"),
+    "run.memory_needed": ("Memory needed", "所需内存"),
     "run.column_reason": ("REASON", "理由"),
     "run.plan_title": ("Plan for {name} ({path})", "{name} 的计划（{path}）"),
     "run.would_listen": ("Would listen on {host} port {port}", "将监听 {host} 端口 {port}"),

@@ -35,6 +35,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Choose another one with --port.",
         "无法监听 {host}:{port}：{reason}。\n该端口可能已被其他程序占用。\n请用 --port 另选端口。",
     ),
+    "server.bad_address": (
+        "Cannot listen on {host}:{port}: there is no such address ({reason}).\n"
+        "\nName an address of this machine with --host and --port.",
+        "无法监听 {host}:{port}：没有这样的地址（{reason}）。\n\n请用 --host 和 --port 指定本机的地址。",
+    ),
+    "server.broken_package": (
+        "A package that the engine needs is missing or broken.\n{reason}\nSee what is wrong: kt doctor",
+        "引擎所需的软件包缺失或损坏。\n{reason}\n查看问题所在：kt doctor",
+    ),
     "server.bad_plan": (
         "The plan {path} cannot be read: {reason}",
         "无法读取计划文件 {path}：{reason}",

@@ -35,6 +35,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} is not a valid model configuration.\n{reason}\nDownload the model again.",
         "{path} 不是有效的模型配置。\n{reason}\n请重新下载模型。",
     ),
+    "weights.not_finite": (
+        "{path} is not a valid model configuration.\nNot a finite number: {fields}.\nDownload the model again.",
+        "{path} 不是有效的模型配置。\n以下项不是有限数：{fields}。\n请重新下载模型。",
+    ),
+    "weights.not_matrix": (
+        "The tensor {name} has the wrong shape.\nThe file has {shape}, the model needs a matrix.\n"
+        "config.json and the weights do not belong together; get the model again: kt model pull NAME",
+        "张量 {name} 的形状不正确。\n文件中为 {shape}，模型需要矩阵。\n"
+        "config.json 与权重不匹配；请重新获取模型：kt model pull NAME",
+    ),
     "weights.tokenizer": (
         "The tokenizer of {path} cannot be read.\n{reason}\nDownload the model again.",
         "无法读取 {path} 的分词器。\n{reason}\n请重新下载模型。",

@@ -1,8 +1,10 @@
 """Fetches a registered file from the first source that has it, in child processes that cannot hang."""
 
+import ctypes
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -116,6 +118,7 @@ def _run(arguments: list[str], folder: Path, stage: str, total: int, progress: P
     environment = dict(os.environ, TMPDIR=str(folder))  # pip's unfinished files count as progress too
     root = str(Path(kt_core.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    parent = os.getpid()
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             [sys.executable, *arguments],
@@ -123,6 +126,7 @@ def _run(arguments: list[str], folder: Path, stage: str, total: int, progress: P
             stdout=subprocess.DEVNULL,
             stderr=errors,
             env=environment,
+            preexec_fn=lambda: _die_with(parent),
         )
         try:
             _watch(child, folder, stage, total, progress)
@@ -132,6 +136,18 @@ def _run(arguments: list[str], folder: Path, stage: str, total: int, progress: P
         if child.returncode:
             errors.seek(0)
             raise SourceFailed(_last_line(errors.read().decode(errors="replace")))
+
+
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with(parent: int) -> None:
+    """In the child: have the kernel end it with its parent, even a killed one, whose folder another may then take."""
+    if _prctl:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
 
 
 def _watch(child: "subprocess.Popen[bytes]", folder: Path, stage: str, total: int, progress: Progress) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
+from kt_core.formats.problems import shown
 from kt_core.messages import t
 from kt_core.types import ModelFiles
 
@@ -57,7 +58,7 @@ def _parts(path: Path) -> list[Path]:
         return [path]
     count = int(match["count"])
     parts = [path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
-    missing = [p.name for p in parts if not p.is_file()]
+    missing = [p.name for p in parts if not _is_file(p)]
     if missing or not parts:
         raise BadData("models.missing_files", path=path.parent, missing=", ".join(missing[:5]), count=len(missing))
     return parts
@@ -77,7 +78,7 @@ def _shards(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = sorted(_indexed(index))
-        missing = [s for s in shards if not (folder / s).is_file()]
+        missing = [shown(s) for s in shards if not _is_file(folder / s)]
         if missing:
             raise BadData("models.missing_files", path=folder, missing=", ".join(missing[:5]), count=len(missing))
         return [folder / s for s in shards]
@@ -87,6 +88,13 @@ def _shards(folder: Path) -> list[Path]:
     if not files:
         raise BadData("models.empty_folder", path=folder)
     return files
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _indexed(index: Path) -> set[str]:

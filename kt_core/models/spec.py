@@ -54,7 +54,7 @@ def read_spec(files: ModelFiles) -> ModelSpec:
     problems = Problems()
     spec = _spec(config, tensors, problems)
     if problems or spec is None:
-        raise BadData("models.bad_config", path=_described_in(files), problems=problems)
+        raise BadData("models.bad_config", path=described_in(files), problems=problems)
     return spec
 
 
@@ -75,8 +75,23 @@ def examples(files: ModelFiles, formats: Iterable[str], count: int = 2) -> dict[
     return found
 
 
-def _described_in(files: ModelFiles) -> Path:
+def described_in(files: ModelFiles) -> Path:
+    """The file that holds the model's configuration."""
     return Path(files.path) if files.format == "gguf" else Path(files.path) / "config.json"
+
+
+def not_finite(config: dict[str, Any], prefix: str = "") -> list[str]:
+    """Settings that are NaN or infinite, which Python's JSON reader lets through, with their values.
+
+    Lists may hold Infinity: `time_step_limit` of Mamba layers does.
+    """
+    found = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            found += not_finite(value, f"{prefix}{name}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            found.append(f"{prefix}{name} = {value}")
+    return found
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -99,6 +114,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _spec(config: dict[str, Any], tensors: dict[str, TensorInfo], problems: Problems) -> ModelSpec | None:
+    for setting in not_finite(config):
+        problems.add("models.config_not_finite", setting=setting)
     text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
     sizes = {name: _size(text, name, problems) for name in list(_ALIASES)[:5]}
     experts = _size(text, "experts", problems, optional=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kt_core import config, paths
-from kt_core.errors import BadData, DoesNotFit, KTError, NotFound
+from kt_core.errors import BadData, DoesNotFit, KTError, NotFound, UsageError
 from kt_core.messages import t
 from kt_core.models import registry
 from kt_core.models.download import fetch, sha256
@@ -32,9 +32,15 @@ class Pulled:
 
 
 def models_dir() -> Path:
-    """The folder that holds pulled models: the setting paths.models, else the user's data folder."""
+    """The folder that holds pulled models: the setting paths.models, else the user's data folder.
+
+    Raises UsageError for the home of an unknown user (~name), EnvironmentProblem without a home folder.
+    """
     named = config.get("paths.models")
-    return Path(named).expanduser() if named else paths.default_models_dir()
+    try:
+        return Path(named).expanduser() if named else paths.default_models_dir()
+    except RuntimeError as error:
+        raise UsageError("models.no_user", folder=named, reason=error) from None
 
 
 def list_models() -> tuple[Pulled, ...]:

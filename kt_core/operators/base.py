@@ -36,6 +36,12 @@ class Operator(nn.Module):
         self.config = config
         object.__setattr__(self, "orig_module", orig_module)
 
+    def _check_plain(self, kind: type[nn.Module]) -> None:
+        """Raises Unsupported when the original is a subclass of `kind` that computes something of its own."""
+        original = type(self.orig_module)
+        if original.forward is not kind.forward:
+            raise Unsupported("inject.own_forward", module=self.key, cls=original.__qualname__, operator=kind.__name__)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import nn
 
 from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
@@ -12,6 +13,7 @@ class Embedding(Operator):
     """ids [...] int64 -> rows [..., hidden] float32, straight from the memory map."""
 
     def load(self) -> None:
+        self._check_plain(nn.Embedding)
         name = f"{self.key}.weight"
         self.matrix = self.weights.matrix(name)
         check_shape(name, self.matrix, self.orig_module.num_embeddings, self.orig_module.embedding_dim)

@@ -12,6 +12,7 @@ from kt_core import kernels
 from kt_core.errors import Unsupported
 from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
+from kt_core.weights import Matrix
 
 # config.hidden_act -> the kernel's activation of the gate
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -25,13 +26,20 @@ class Experts(Operator):
         self._check_layout(original)
         _, hidden, intermediate = original.down_proj.shape
         self.num_experts = original.num_experts
-        self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation=self._activation())
-        for index in range(self.num_experts):
-            gate, up, down = (self.weights.expert(self.key, index, part) for part in ("gate", "up", "down"))
-            check_shape(f"{self.key}.{index}.gate", gate, intermediate, hidden)
-            check_shape(f"{self.key}.{index}.up", up, intermediate, hidden)
-            check_shape(f"{self.key}.{index}.down", down, hidden, intermediate)
-            self.kernel.load(index, gate, up, down)
+        activation = self._activation()
+        # All are checked before the kernel takes the sizes, which the configuration alone says.
+        experts = [self._matrices(index, hidden, intermediate) for index in range(self.num_experts)]
+        self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation)
+        for index, parts in enumerate(experts):
+            self.kernel.load(index, *parts)
+
+    def _matrices(self, index: int, hidden: int, intermediate: int) -> list[Matrix]:
+        shapes = {"gate": (intermediate, hidden), "up": (intermediate, hidden), "down": (hidden, intermediate)}
+        found = []
+        for part, shape in shapes.items():
+            found.append(self.weights.expert(self.key, index, part))
+            check_shape(f"{self.key}.{index}.{part}", found[-1], *shape)
+        return found
 
     def _check_layout(self, original: Any) -> None:
         for flag, expected in (("has_gate", True), ("has_bias", False), ("is_transposed", False)):
@@ -52,7 +60,7 @@ class Experts(Operator):
             )
 
     def _activation(self) -> str:
-        name = self.config.hidden_act
+        name = str(getattr(self.config, "hidden_act", None))
         if name not in ACTIVATIONS:
             raise Unsupported("inject.activation", module=self.key, activation=name, known=", ".join(ACTIVATIONS))
         return ACTIVATIONS[name]

@@ -1,6 +1,7 @@
 """A linear layer computed on the CPU from weights in their stored format."""
 
 import torch
+from torch import nn
 
 from kt_core import kernels
 from kt_core.errors import BadData
@@ -25,6 +26,7 @@ class Linear(Operator):
         return name
 
     def load(self) -> None:
+        self._check_plain(nn.Linear)
         name = self.weight_name()
         matrix = self.weights.matrix(name)
         check_shape(name, matrix, self.orig_module.out_features, self.orig_module.in_features)

@@ -16,6 +16,7 @@ __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 KERNEL_FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")  # the kernels' own list must be the same; a test compares
 DTYPES = ("float32",)
 OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "rules", "force")
+MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs
 SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an answer
 _GIB = 2**30
 
@@ -84,6 +85,8 @@ def _threads(machine: Machine, wishes: Mapping[str, Any]) -> Decision:
     if wished is None:
         return decision
     threads = _positive("threads", wished)
+    if threads > MOST_THREADS:
+        raise UsageError("plan.threads_many", threads=threads, most=MOST_THREADS, best=best)
     cores = int(machine.limits.get(CORES, machine.physical_cores))
     allowed = int(machine.limits.get(AFFINITY, machine.logical_cpus))
     key = "plan.threads_above_allowed" if threads > allowed else "plan.threads_above_cores"

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from kt_core.errors import KTError
+from kt_core.errors import EnvironmentProblem, KTError
 from kt_core.messages import t
-from kt_core.server.events import Events
+from kt_core.server.events import Events, one_line
 
 
 def main() -> int:
@@ -27,13 +27,19 @@ def main() -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from kt_core.server.serve import serve
-
+    except Exception as e:  # a package is missing or broken: it may raise anything
+        logging.exception("an import failed")
+        return failed(EnvironmentProblem("server.broken_package", reason=one_line(e)), events)
+    try:
         return serve(arguments.plan, events)
     except Exception as e:
         logging.exception("the server failed")
-        reason = f"{type(e).__name__}: {e}"
-        events.error(KTError("server.start_failed", reason=reason, log=t("server.standard_error")))
-        return 1
+        return failed(KTError("server.start_failed", reason=one_line(e), log=t("server.standard_error")), events)
+
+
+def failed(error: KTError, events: Events) -> int:
+    events.error(error)
+    return error.exit_code
 
 
 if __name__ == "__main__":

@@ -12,6 +12,11 @@ from kt_core.errors import KTError
 _PROGRESS_SECONDS = 0.1
 
 
+def one_line(error: BaseException) -> str:
+    """An unexpected error as the reason within a message."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 class Events:
     """Writes events to a file descriptor. Safe from any thread; a reader that has gone is no error."""
 
@@ -22,7 +27,7 @@ class Events:
         self._last = 0.0
 
     def emit(self, event: str, **fields: object) -> None:
-        line = json.dumps({"event": event, "time": time.time(), **fields}, ensure_ascii=False) + "\n"
+        line = json.dumps({"event": event, "time": time.time(), **fields}) + "\n"  # escapes: a path need not be UTF-8
         with self._lock, suppress(OSError):
             os.write(self._fd, line.encode())
 

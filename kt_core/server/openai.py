@@ -39,12 +39,12 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
     """Whatever can be refused is refused here, with its status, before the first byte of an answer."""
     state: State = request.app.state.kt
     engine = state.ready()
-    fields = parse(kind, await _body(request))
+    # In threads: a long prompt takes a while to parse and to tokenize, and other clients wait for this loop.
+    fields = await asyncio.to_thread(parse, kind, await _body(request))
     if fields.model is not None and fields.model != state.model:
         raise NotFound("server.model_not_found", field="model", model=fields.model, served=state.model)
     id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
     shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text)
-    # In a thread: a long prompt takes a while to tokenize, and other clients wait for this loop.
     stream = await asyncio.to_thread(engine.submit, fields.request(id, engine.template_arguments()))
     if fields.stream:
         return EventStream(stream, _events(stream, shape, fields))

@@ -107,7 +107,7 @@ class _Common(BaseModel):
     seed: Seed | None = None
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[Number, Field(gt=0, le=10)] | None = None
+    repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None  # below, logits overflow
     logit_bias: dict[int, Annotated[Number, Field(ge=-100, le=100)]] | None = None
     n: Annotated[Whole, Field(ge=1, le=128)] | None = None
     stop: Annotated[list[Text], BeforeValidator(_texts), Field(max_length=16)] | None = None

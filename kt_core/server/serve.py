@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -16,11 +17,11 @@ from typing import Any
 
 import uvicorn
 
-from kt_core.errors import BadData, KTError
+from kt_core.errors import BadData, EnvironmentProblem, KTError
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
-from kt_core.server.events import Events
+from kt_core.server.events import Events, one_line
 from kt_core.server.state import State
 from kt_core.types import Plan, Progress, ServerSettings
 
@@ -36,41 +37,49 @@ def serve(plan_file: Path, events: Events, load: Load | None = None) -> int:
     """Serve the plan until told to stop; returns the process's exit code. `load` replaces the engine's loader."""
     try:
         plan = read_plan(plan_file)
-        listener = listen(plan.server)
+        with listen(plan.server) as listener:
+            if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
+                events.emit("warning", what=t("server.wide_bind", host=plan.server.host))
+            return asyncio.run(_Process(plan, plan_file, listener, events, load).run())
     except KTError as e:
         events.error(e)
         return e.exit_code
-    if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
-        events.emit("warning", what=t("server.wide_bind", host=plan.server.host))
-    with listener:
-        return asyncio.run(_Process(plan, plan_file, listener, events, load).run())
 
 
 def read_plan(path: Path) -> Plan:
     """Raises BadData for anything but a plan of this version."""
     try:
         return Plan.read(path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise BadData("server.bad_plan", path=path, reason=f"{type(e).__name__}: {e}") from e
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise BadData("server.bad_plan", path=path, reason=one_line(e)) from e
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """A listening socket. Raises KTError when the address cannot be had."""
-    listener = None
+    """A socket that listens on the first free one of the ports. Raises KTError when the address cannot be had."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
-            0
-        ]
-        listener = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError, TypeError, OverflowError) as e:
+        reason = getattr(e, "strerror", None) or str(e)
+        raise KTError("server.bad_address", host=settings.host, port=settings.port, reason=reason) from e
+    family, _, _, _, (host, first, *more) = found[0]
+    port, last = int(first), min(int(first) + settings.ports, 65536) - 1
+    while True:
+        try:
+            return _listen_on(family, (host, port, *more))
+        except OSError as e:
+            if port >= last or e.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise KTError("server.port_in_use", host=settings.host, port=port, reason=e.strerror) from e
+            port += 1
+
+
+def _listen_on(family: socket.AddressFamily, address: tuple[str | int, ...]) -> socket.socket:
+    with contextlib.ExitStack() as on_failure:
+        listener = on_failure.enter_context(socket.socket(family, socket.SOCK_STREAM))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(128)
-    except (OSError, OverflowError) as e:
-        if listener:
-            listener.close()
-        reason = getattr(e, "strerror", None) or str(e)
-        raise KTError("server.port_in_use", host=settings.host, port=settings.port, reason=reason) from e
-    return listener
+        on_failure.pop_all()
+        return listener
 
 
 def url_of(host: str, port: int) -> str:
@@ -85,6 +94,24 @@ def log_file() -> str:
         return str(Path("/proc/self/fd/2").readlink()) if stat.S_ISREG(os.fstat(2).st_mode) else ""
     except OSError:
         return ""
+
+
+def _unknown(error: BaseException) -> KTError:
+    """The error to tell for one that kt has no words for. transformers imports some packages only when it needs them."""
+    if isinstance(error, ImportError):
+        return EnvironmentProblem("server.broken_package", reason=one_line(error))
+    return KTError("server.start_failed", reason=one_line(error), log=log_file() or t("server.standard_error"))
+
+
+def _engine() -> tuple[Any, Load]:
+    """(the class Engine, its loader). Raises EnvironmentProblem when torch, transformers or another package is broken."""
+    try:
+        from kt_core.engine import engine, loader
+    except KTError:
+        raise
+    except Exception as e:  # a library that does not fit gives an OSError, a wrong version an AttributeError, ...
+        raise EnvironmentProblem("server.broken_package", reason=one_line(e)) from e
+    return engine.Engine, loader.load
 
 
 class _Uvicorn(uvicorn.Server):
@@ -115,6 +142,7 @@ class _Process:
         )
         server = _Uvicorn(config)
         serving = asyncio.create_task(server.serve(sockets=[self._listener]))
+        serving.add_done_callback(self._served)
         for target in (self._load_engine, self._watch_parent):
             threading.Thread(target=target, daemon=True).start()
         try:
@@ -123,12 +151,21 @@ class _Process:
             if self._state.engine:
                 await asyncio.to_thread(self._state.engine.close, _STOP_SECONDS)
             server.should_exit = True
-            await serving
+            await asyncio.wait([serving])
             self._file.unlink(missing_ok=True)
 
     def _stop(self, code: int) -> None:
         if not self._exit.done():
             self._exit.set_result(code)
+
+    def _served(self, serving: "asyncio.Task[None]") -> None:
+        """uvicorn has ended: by itself, unless something else ends this process already."""
+        if serving.cancelled():
+            return
+        error = serving.exception() or RuntimeError("uvicorn has stopped")
+        if not self._exit.done():
+            log.error("uvicorn ended", exc_info=error)
+        self._fail(_unknown(error))
 
     def _from_thread(self, function: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: the process is on its way out
@@ -146,24 +183,16 @@ class _Process:
 
     def _load_engine(self) -> None:
         try:
-            load = self._load
-            if load is None:
-                # Imported here, because torch takes seconds to import and the port already answers.
-                from kt_core.engine import loader
-
-                load = loader.load
-            runner, tokenizer = load(self._plan, self._progress)
-            from kt_core.engine.engine import Engine
-
-            engine = Engine(runner, tokenizer, self._plan.server.max_queue)
+            # Imported here, because torch takes seconds to import and the port already answers.
+            engine_class, load = _engine()
+            runner, tokenizer = (self._load or load)(self._plan, self._progress)
+            engine = engine_class(runner, tokenizer, self._plan.server.max_queue)
         except KTError as e:
             log.error("%s", e)
             self._from_thread(self._fail, e)
         except BaseException as e:
             log.exception("loading failed")
-            reason = f"{type(e).__name__}: {e}".splitlines()[0]
-            hint = log_file() or t("server.standard_error")
-            self._from_thread(self._fail, KTError("server.start_failed", reason=reason, log=hint))
+            self._from_thread(self._fail, _unknown(e))
         else:
             self._from_thread(self._ready, engine)
 
@@ -172,16 +201,18 @@ class _Process:
         self._events.progress(stage, done, total, unit)
 
     def _fail(self, error: KTError) -> None:
+        if self._exit.done():
+            return
         self._events.error(error)
         self._stop(error.exit_code)
 
     def _ready(self, engine: Any) -> None:
-        url = url_of(self._plan.server.host, self._listener.getsockname()[1])
         try:
+            url = url_of(self._plan.server.host, self._listener.getsockname()[1])
             self._write_state(url)
-        except OSError as e:
+        except Exception as e:  # one that got away would end this callback only, and whoever started this would wait
             log.exception("state file")
-            self._fail(KTError("server.start_failed", reason=e, log=log_file() or t("server.standard_error")))
+            self._fail(_unknown(e))
             return
         self._state.engine = engine
         self._events.emit("ready", url=url, model=self._state.model)
@@ -192,10 +223,11 @@ class _Process:
             "pid": os.getpid(),
             "url": url,
             "model": self._state.model,
+            "path": self._plan.model.path,
             "plan": str(self._plan_file.resolve()),
             "log": log_file(),
             "started": time.time(),
         }
         beside = self._file.with_suffix(".tmp")
-        beside.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+        beside.write_text(json.dumps(state), encoding="ascii")  # escapes: a path need not be UTF-8
         beside.replace(self._file)

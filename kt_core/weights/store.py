@@ -13,6 +13,7 @@ from kt_core.errors import BadData, NotFound, Unsupported
 from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.problems import Problems, shown
 from kt_core.models import families
+from kt_core.models.spec import described_in
 from kt_core.types import ModelFiles
 from kt_core.weights import names as name_maps
 from kt_core.weights.decode import DECODERS, decode
@@ -31,7 +32,10 @@ class Weights:
     `prefix.gate_up_proj` [E, 2I, H] and `prefix.down_proj` [E, H, I] for transformers' own modules.
     """
 
-    def __init__(self, tensors: dict[str, TensorInfo], names: NameMap, config: dict[str, Any]) -> None:
+    def __init__(
+        self, tensors: dict[str, TensorInfo], names: NameMap, config: dict[str, Any], described_in: str
+    ) -> None:
+        self.described_in = described_in  # the file that `config` comes from
         self._tensors = tensors
         self._rows = names.parameters
         self._experts = names.experts
@@ -56,19 +60,19 @@ class Weights:
         return name in self._rows or fused or (name == _HEAD and self._tied)
 
     def matrix(self, name: str) -> Matrix:
-        """A 2-D weight in its stored form. Raises NotFound, with near names, for an unknown one."""
-        return self._matrix(self._find(name))
+        """A 2-D weight in its stored form. Raises NotFound, with near names, and BadData for other dimensions."""
+        return self._two_dimensions(name, self._find(name))
 
     def experts(self, prefix: str) -> int:
         """Routed experts under `prefix` ("model.layers.3.mlp.experts"); 0 when there are none."""
         return len(self._experts.get(prefix, ()))
 
     def expert(self, prefix: str, index: int, part: str) -> Matrix:
-        """One expert's "gate" or "up" [I, H] or "down" [H, I]. Raises NotFound."""
+        """One expert's "gate" or "up" [I, H] or "down" [H, I]. Raises NotFound, and BadData for other dimensions."""
         experts = self._experts.get(prefix, [])
         if not 0 <= index < len(experts) or part not in experts[index]:
             raise NotFound("weights.no_expert", prefix=shown(prefix), index=index, part=shown(part), count=len(experts))
-        return self._matrix(experts[index][part])
+        return self._two_dimensions(f"{prefix}.{index}.{part}", experts[index][part])
 
     def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The decoded parameter in its own shape, rounded to `dtype`. Raises NotFound."""
@@ -93,6 +97,11 @@ class Weights:
             near = sorted(known for known in self._rows if known.rsplit(".", 2)[-2:] == name.rsplit(".", 2)[-2:])[:3]
             raise NotFound("weights.no_tensor", name=shown(name), near=", ".join(near) or "-")
         return self._rows[name]
+
+    def _two_dimensions(self, name: str, rows: Rows) -> Matrix:
+        if len(rows.shape) != 2:
+            raise BadData("weights.not_matrix", name=shown(name), shape=list(rows.shape))
+        return self._matrix(rows)
 
     def _matrix(self, rows: Rows) -> Matrix:
         tensor = rows.tensor
@@ -167,7 +176,7 @@ def open_weights(files: ModelFiles) -> Weights:
     name_maps.check_experts(names, problems)
     _check_formats([tensor for name, tensor in tensors.items() if name not in names.skipped], problems)
     problems.raise_for(files.path, files.format)
-    return Weights(tensors, names, config)
+    return Weights(tensors, names, config, str(described_in(files)))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

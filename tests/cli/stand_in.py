@@ -2,7 +2,7 @@
 
     python stand_in.py ARGS...          the command line, whose server is this file
     python stand_in.py --plan FILE ...  the server
-KT_TEST_SERVER chooses what the server does: serve, error, crash, killed, slow.
+KT_TEST_SERVER chooses what the server does: serve, error, crash, killed, slow, refuse.
 """
 
 import json
@@ -14,6 +14,18 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+TOO_LONG = (
+    400,
+    {
+        "error": {
+            "message": "The prompt has 40 tokens. One must be left. Start another server.",
+            "what": "The prompt has 40 tokens.",
+            "why": "One must be left.",
+            "next": "Start another server.",
+            "code": "context_length_exceeded",
+        }
+    },
+)
 NAME = "kt_core.server-stand-in"  # servers.alive looks for kt_core.server in the command line
 
 
@@ -41,9 +53,12 @@ def serve() -> None:
         time.sleep(60)
     event(event="warning", what="A warning of the server.")
     with FakeServer() as running:
+        if kind == "refuse":
+            running.error = TOO_LONG
         state = Path(os.environ["XDG_STATE_HOME"]) / "kt" / "servers" / f"{os.getpid()}.json"
         state.parent.mkdir(parents=True, exist_ok=True)
         data = {"pid": os.getpid(), "url": running.url, "model": plan["server"]["served_name"], "started": time.time()}
+        data["path"] = plan["model"]["path"]
         state.write_text(json.dumps(data))
         ended = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -69,7 +84,7 @@ def command_line() -> None:
         return Plan(
             files,
             spec,
-            (*decisions, Decision("tier", "avx2", "best here", "machine")),
+            (*decisions, Decision("context", 32, "fits", "model"), Decision("tier", None, "best here", "machine")),
             {"cpu": 2**30},
             ServerSettings(),
         )

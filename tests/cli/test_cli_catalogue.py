@@ -168,13 +168,79 @@ def test_no_message_tells_of_a_command_to_come(key: str) -> None:
 @pytest.mark.parametrize("key", sorted(CATALOGUE))
 def test_commands_in_messages_exist(key: str) -> None:
     names = {node.words for node in nodes()}
-    prose = {"runs", "can", "is", "has", "needs", "does", "reads", "cannot", "knows", "failed", "server", "and", "to"}
+    prose = {
+        "runs",
+        "takes",
+        "can",
+        "is",
+        "has",
+        "needs",
+        "does",
+        "reads",
+        "cannot",
+        "knows",
+        "failed",
+        "server",
+        "and",
+        "to",
+    }
     for first, second in COMMAND.findall(CATALOGUE[key][0]):
         if first in prose:
             continue
         assert (first,) in names, f"{key}: kt {first}"
         if any(len(words) == 2 and words[0] == first for words in names) and second:
             assert (first, second) in names, f"{key}: kt {first} {second}"
+
+
+# ---- how an error is written
+
+INTERNAL = ("engine", "server", "weights")  # errors of the API, whose reader is a program: a next step is no must
+STOP = re.compile(r"[.?。？]$|\}$")
+COMMAND_AT_THE_END = re.compile(r"(^|[:：] ?)(kt|pip|kill|unset|iconv|/save|--|http|Authorization|\{)[^。]*[^.。]$")
+
+
+def error_keys() -> set[str]:
+    """Keys that errors are made of: first arguments of error classes, and every other text of three lines."""
+    found = {key for key, (english, _) in CATALOGUE.items() if english.count("\n") == 2}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args:
+                name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                found |= strings(node.args[0]) & set(CATALOGUE) if name in ERRORS else set()
+    return {key for key in found if not key.endswith(("help", "examples")) and not key.startswith(("core.", "docs."))}
+
+
+def faults_of(key: str, text: str) -> list[str]:
+    what, why, next_step = [*text.split("\n", 2), "", ""][:3]
+    found = [line for line in (what, why) if line and not STOP.search(line)]
+    if next_step and not re.search(r"[.?。？]$", next_step) and not COMMAND_AT_THE_END.search(next_step):
+        found.append(next_step)
+    if not next_step and not key.startswith(INTERNAL):
+        found.append("no next step")
+    return found
+
+
+@pytest.mark.parametrize("key", sorted(error_keys()))
+def test_errors_end_their_sentences_and_name_a_next_step(key: str) -> None:
+    for text in CATALOGUE[key]:
+        assert not faults_of(key, text)
+
+
+def test_check_of_errors_sees_what_it_should() -> None:
+    for good in ("What.\nWhy.\nkt run demo", "What: {x}\n\nSee: kt --help", "什么。\n{why}\n请重试。"):
+        assert not faults_of("run.x", good)
+    for bad in ("What\nWhy.\nkt run demo", "What.\nWhy\nDo.", "What.\nWhy.\nDo it", "What.", "什么\n\n请重试。"):
+        assert faults_of("run.x", bad), bad
+    assert {"cli.missing", "run.port_ours", "client.not_text", "config.bad_value"} <= error_keys()
+
+
+@pytest.mark.parametrize("key", sorted(CATALOGUE))
+def test_chinese_is_set_as_chinese(key: str) -> None:
+    """Its own punctuation, one word for one thing, and no quotes of Python's."""
+    text = CATALOGUE[key][1]
+    assert "： " not in text and "词元" not in text and "拉取" not in text
+    assert "!r}" not in text
+    assert not re.search(r"[\u4e00-\u9fff][,;!?]|[,;!?] ?[\u4e00-\u9fff]", text.replace("?", "")), "ASCII punctuation"
 
 
 # ---- help

@@ -52,6 +52,16 @@ def test_refusals_in_the_servers_words(server: FakeServer, kt: Run) -> None:
     server.error = (400, {"error": {"message": "The context holds 64 tokens."}})
     done = kt("chat", "--url", server.url, input="x")
     assert done.code == 1 and "The context holds 64 tokens." in done.err
+    parts = {"message": "All.", "what": "It is too much.", "why": "40 tokens of 30.", "next": "Ask less."}
+    server.error = (400, {"error": {**parts, "code": "other"}})
+    done = kt("chat", "--url", server.url, input="x")
+    assert done.err.splitlines() == ["Error: It is too much.", "  40 tokens of 30.", "  Ask less."]
+    server.error = (400, {"error": {**parts, "code": "context_length_exceeded"}})
+    done = kt("chat", "--url", server.url, input="x")
+    assert done.err.splitlines()[1:] == [
+        "  40 tokens of 30.",
+        "  Shorten the question, or start the server anew with a larger --context.",
+    ]
     server.error = (500, ["not an object"])
     assert "500" in kt("chat", "--url", server.url, input="x").err
     server.key = "right"
@@ -186,6 +196,13 @@ def test_error_keeps_the_conversation(server: FakeServer, child: Any) -> None:
     ask(child, "y")
     child.expect("7.5 tok/s")
     assert [m["content"] for m in server.requests[1]["messages"]] == ["y"]
+
+
+def test_advice_for_a_conversation_that_is_too_long(server: FakeServer, child: Any) -> None:
+    server.error = (400, {"error": {"message": "Too long.", "code": "context_length_exceeded"}})
+    ask(child, "x")
+    child.expect_exact("Too long.")
+    child.expect_exact("forget the conversation so far with /clear.")
 
 
 def test_history_is_kept_privately(child: Any, tmp_path: Path) -> None:

@@ -22,7 +22,11 @@ def test_syntax(shell: str, file: str) -> None:
 
 @pytest.fixture
 def with_kt(env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment whose PATH has a `kt`."""
+    """An environment whose PATH has a `kt`, with a pulled model, and a folder with two files."""
+    model = tmp_path / "data" / "kt" / "models" / "mine" / "m.gguf"
+    model.parent.mkdir(parents=True)
+    for file in (model, tmp_path / "here.gguf", tmp_path / "demo.gguf"):
+        file.write_bytes(b"")
     program = tmp_path / "bin" / "kt"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kt_cli "$@"\n')
@@ -37,7 +41,15 @@ CASES = [
     ("kt --color always model p", {"pull", "path"}, {"list"}),
     ("kt run --te", {"--temperature"}, {"--threads"}),
     ("kt run --color ", {"auto", "always", "never"}, {"run"}),
-    ("kt run ", {"demo", "smollm2"}, {"model"}),
+    ("kt run ", {"demo", "smollm2", "mine"}, {"model", "here.gguf"}),
+    ("kt run de", {"demo"}, {"demo.gguf"}),
+    ("kt run he", {"here.gguf"}, {"demo"}),
+    ("kt run here.", {"here.gguf"}, {"demo"}),
+    ("kt run ./", {"./here.gguf", "./demo.gguf"}, {"demo"}),
+    ("kt model pull ", {"demo", "smollm2"}, {"here.gguf"}),
+    ("kt model pull he", set(), {"here.gguf"}),
+    ("kt model rm ", {"mine"}, {"demo", "smollm2", "here.gguf"}),
+    ("kt model path ", {"mine"}, {"demo", "smollm2", "here.gguf"}),
     ("kt completion ", {"bash", "zsh", "fish"}, {"run"}),
     ("kt config set --j", {"--json"}, {"--yes"}),
 ]

@@ -1,6 +1,7 @@
 """The frame: help, languages, exit codes, usage errors, failures, speed."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -63,6 +64,8 @@ USAGE = [
     (("confg",), "did you mean config"),
     (("model", "lst"), "did you mean list"),
     (("bogus",), "kt has no command 'bogus'; it has: run"),
+    (("doctor", "--zzz"), "kt doctor has no option --zzz."),
+    (("model",), "kt model needs a command."),
     (("doctor", "--sysrot", "/"), "did you mean --sysroot"),
     (("config", "get"), "kt config get needs KEY"),
     (("config",), "kt config needs a command"),
@@ -77,15 +80,19 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("args", "said"), USAGE, ids=[" ".join(args) for args, _ in USAGE])
-def test_usage_errors_are_one_line(kt: Run, args: tuple[str, ...], said: str) -> None:
+def test_usage_errors_tell_what_and_where_to_look(kt: Run, args: tuple[str, ...], said: str) -> None:
     done = kt(*args)
     assert done.code == 2 and done.out == ""
-    assert len(done.err.splitlines()) == 1 and said in done.err
+    what, where = done.err.splitlines()
+    assert said in what and re.fullmatch(r"  See: kt( \w+){0,2} --help", where)
+    assert kt(*where.split()[2:]).out.startswith("Usage: kt")  # the advice works
     as_json = kt(*args, "--json") if args[-1] != "--port" else kt("--json", *args)
     assert as_json.code == 2 and as_json.err == ""
-    assert said in as_json.json["error"]["what"] and as_json.json["error"]["exit_code"] == 2
+    assert said in as_json.json["error"]["what"] and as_json.json["error"]["next"] == where.strip()
+    assert as_json.json["error"]["exit_code"] == 2
     chinese = kt(*args, more={"KT_LANG": "zh"})
     assert chinese.code == 2 and any("\u4e00" <= c <= "\u9fff" for c in chinese.err.partition("：")[2])
+    assert chinese.err.splitlines()[1] == "  参见：" + where.partition(": ")[2]
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
@@ -193,6 +200,42 @@ def test_text_helpers() -> None:
     assert output.printable("a\x1b]0;title\x07b\n") == "a]0;titleb\n"
     assert help.wrap("one two three", 7) == ["one two", "three"]
     assert all(output.cells(line) <= 10 for line in help.wrap("中文没有空格也要换行 and words", 10))
+
+
+@pytest.mark.parametrize("args", [("run", "demo", "-p"), ("config", "set", "chat.system"), ("model", "path")])
+def test_words_that_are_not_text(args: tuple[str, ...], kt: Run) -> None:
+    """Bytes that are not UTF-8, which Python hands over as lone surrogates, are refused at once."""
+    done = kt(*args, "a\udcffb")
+    assert done.code == 2 and done.out == "" and "'a?b' on the command line is not valid UTF-8" in done.err
+    assert kt("--json", *args, "a\udcffb").json["error"]["exit_code"] == 2
+
+
+@pytest.mark.parametrize("value", ["fr", "zzz", "english"])
+def test_unknown_language(value: str, kt: Run) -> None:
+    """A usage error that names the known ones, and a warning where nothing depends on the settings."""
+    more = {"KT_LANG": value}
+    done = kt("config", "list", more=more)
+    assert done.code == 2 and f"KT_LANG is '{value}'" in done.err and "auto | en | zh" in done.err
+    for args in (("--help",), ("version",), (), ("config", "--help")):
+        done = kt(*args, more=more)
+        assert done.code == 0 and done.out == kt(*args).out
+        assert done.err.startswith(f"Warning: The environment variable KT_LANG is '{value}'")
+    found = {check["name"]: check for check in kt("doctor", "--json", more=more).json["checks"]}
+    assert found["settings"]["status"] == "warn" and "auto | en | zh" in found["settings"]["value"]
+    for known in ("en", "en_GB.UTF-8", "auto", "EN", "zh", "zh_CN", "zh-Hans", "zh.utf8"):
+        assert kt("config", "path", more={"KT_LANG": known}).err == ""
+
+
+def test_quiet_shows_only_values(kt: Run) -> None:
+    found = kt("version", "--json").json
+    assert kt("version", "-q").out.split("\n")[:-1] == [
+        found[name] for name in ("kt", "python", "torch", "transformers")
+    ]
+
+
+def test_no_locale_is_needed_for_chinese(kt: Run) -> None:
+    more = {"KT_LANG": "zh", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    assert kt("--help", more=more).code == 0
 
 
 def test_plain_progress_is_sparse(capsys: Any) -> None:

@@ -1,5 +1,8 @@
 """`kt model`: the store through the command line. Nothing is downloaded."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pexpect
@@ -20,6 +23,7 @@ def test_list(kt: Run, pulled: Path) -> None:
     assert models["mine"]["pulled"] and models["mine"]["bytes"] == 2048 and models["mine"]["format"] == "gguf"
     assert not models["demo"]["pulled"] and models["demo"]["about"]
     assert kt("model", "list", "--quiet").out.split()[0] == "mine"
+    assert kt("model", "list", "--quiet", "--pulled").out == "mine\n"
     assert "2.00 KiB" in kt("model", "list").out
     assert "名称" in kt("model", "list", more={"KT_LANG": "zh"}).out
 
@@ -53,9 +57,34 @@ def test_rm_without_a_terminal_needs_yes(kt: Run, pulled: Path) -> None:
     assert kt("model", "rm", "mine", "--yes").code == 4
 
 
-def test_rm_asks_on_a_terminal(env: dict[str, str], pulled: Path) -> None:
-    import sys
+@pytest.mark.parametrize("with_plan", [True, False])
+def test_rm_of_a_model_in_use(with_plan: bool, kt: Run, pulled: Path, tmp_path: Path) -> None:
+    """By the files in the server's plan, whatever the server calls the model; by the name where there is no plan."""
+    from kt_core import paths
+    from kt_core.types import ModelFiles, ModelSpec, Plan, ServerSettings
 
+    file = str(pulled / "mine.gguf")
+    spec = ModelSpec("f", 1, 1, 1, 64, 0, 0, 1, {}, 1, {})
+    plan = tmp_path / "plan.json"
+    if with_plan:
+        Plan(ModelFiles("another", file, "gguf", (file,)), spec, (), {}, ServerSettings()).write(plan)
+    holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "kt_core.server"])
+    try:
+        state = paths.state_dir() / "servers" / f"{holder.pid}.json"
+        state.parent.mkdir(parents=True)
+        name = "another" if with_plan else "mine"
+        data = {"pid": holder.pid, "url": "http://127.0.0.1:9", "model": name, "plan": str(plan)}
+        state.write_text(json.dumps(data))
+        done = kt("model", "rm", "mine", "--yes")
+        assert done.code == 1 and pulled.exists()
+        assert f"http://127.0.0.1:9 runs it (process {holder.pid})" in done.err and f"kill {holder.pid}" in done.err
+    finally:
+        holder.kill()
+        holder.wait()
+    assert kt("model", "rm", "mine", "--yes").code == 0 and not pulled.exists()
+
+
+def test_rm_asks_on_a_terminal(env: dict[str, str], pulled: Path) -> None:
     for answer, gone in (("n", False), ("", False), ("y", True)):
         child = pexpect.spawn(
             sys.executable, ["-m", "kt_cli", "model", "rm", "mine"], env=env, encoding="utf-8", timeout=20

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pexpect
 import pytest
 from cli_runner import Run
 from fake_openai import FakeServer
@@ -77,7 +78,7 @@ def test_json_answer(kt: Run) -> None:
 
 
 FAILURES = [
-    ("error", 5, ["Error: The file is damaged.", "  Layer 3 is cut.", "  Pull it again. Log: {log}"]),
+    ("error", 5, ["Error: The file is damaged.", "  Layer 3 is cut.", "  Pull it again.", "  Log: {log}"]),
     ("crash", 1, ["Error: The server ended with code 9.", "  last words of the log", "  Log: {log}"]),
     (
         "killed",
@@ -91,7 +92,7 @@ FAILURES = [
 def test_failures_name_reason_and_log(kind: str, code: int, said: list[str], kt: Run, tmp_path: Path) -> None:
     done = kt("run", "tiny", "-p", "x", more={"KT_TEST_SERVER": kind}, program=STAND_IN)
     assert done.code == code and done.out == ""
-    lines = done.err.splitlines()[-3:]
+    lines = done.err.splitlines()[-len(said) :]
     (log,) = (tmp_path / "state" / "kt" / "logs").glob("*tiny.log")
     for line, expected in zip(lines, said, strict=True):
         assert line.startswith(expected.format(log=log))
@@ -120,6 +121,43 @@ def test_sigterm_stops_cleanly(env: dict[str, str]) -> None:
         ready = json.loads(out)
         assert ready["url"] == server.url and ready["pid"] == server.pid and Path(ready["log"]).exists()
         assert not servers.alive(server.pid)
+
+
+@pytest.mark.parametrize("kind", ["serve", "slow"])
+def test_closed_terminal_stops_cleanly(kind: str, env: dict[str, str], tmp_path: Path) -> None:
+    """The end of the terminal brings SIGHUP, perhaps several times, and makes every write to it fail."""
+    command = [*STAND_IN, "run", "tiny"]
+    child = pexpect.spawn(sys.executable, command, env={**env, "KT_TEST_SERVER": kind}, timeout=20)
+    child.expect("is ready at" if kind == "serve" else "Loading weights")
+    (plan,) = (tmp_path / "state" / "kt" / "plans").iterdir()
+    child.ptyproc.fileobj.close()
+    wait_for(lambda: not plan.exists())
+    wait_for(lambda: not servers.running())
+    end = time.monotonic() + 20
+    while os.waitpid(child.pid, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < end, "kt outlives its terminal"
+        time.sleep(0.05)
+    assert not (tmp_path / "state" / "kt" / "logs" / "crash.log").exists()
+
+
+def test_nohup_is_respected(env: dict[str, str]) -> None:
+    command = ["nohup", sys.executable, *STAND_IN, "run", "tiny"]
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=-1, stderr=subprocess.PIPE, text=True)
+    wait_for(servers.running)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None and servers.running()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0 and not servers.running()
+
+
+def test_reader_of_the_messages_that_leaves_stops_nothing(env: dict[str, str]) -> None:
+    with serving(env) as process:
+        process.stderr.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0 and not servers.running()
+        assert not list((paths.state_dir() / "plans").iterdir())
 
 
 def test_server_dies_with_the_command(env: dict[str, str]) -> None:
@@ -155,6 +193,8 @@ def test_prompt_uses_the_running_server(env: dict[str, str], kt: Run) -> None:
         assert servers.running() == [server]
         own = kt("run", "tiny", "-p", "x", "--threads", "1", program=STAND_IN)  # another plan: a server of its own
         assert own.code == 0 and "Loading" in own.err
+        forced = kt("run", "tiny", "-p", "x", more={"KT_KERNEL_CPU_VARIANT": "scalar"}, program=STAND_IN)
+        assert forced.code == 0 and "Loading" in forced.err
 
 
 @pytest.fixture
@@ -172,6 +212,15 @@ def test_occupied_port(kt: Run, taken_port: int) -> None:
     assert preferred.json["server"]["port"] == free
 
 
+def test_port_of_a_server_of_kts_own(env: dict[str, str], kt: Run) -> None:
+    with serving(env):
+        (server,) = servers.running()
+        port = server.url.rpartition(":")[2]
+        done = kt("run", "tiny", "--port", port, program=STAND_IN)
+        assert done.code == 1 and f"Port {port} is taken by a server of kt" in done.err
+        assert f"tiny at {server.url} (process {server.pid})" in done.err and f"kt chat --url {server.url}" in done.err
+
+
 def test_address_of_another_machine(kt: Run) -> None:
     done = kt("run", "tiny", "--dry-run", "--host", "203.0.113.1", program=STAND_IN)
     assert done.code == 2 and "203.0.113.1" in done.err
@@ -181,9 +230,75 @@ def test_address_of_another_machine(kt: Run) -> None:
 def test_dry_run_shows_reasons(kt: Run, tmp_path: Path) -> None:
     done = kt("run", "tiny", "--dry-run", "--threads", "3", program=STAND_IN)
     assert done.code == 0 and "because of threads" in done.out and "~1.00 GiB" in done.out
+    rows = [re.split(r" {2,}", line) for line in done.out.splitlines()]
+    assert ["DECISION", "VALUE", "FROM", "REASON"] in rows
+    assert ["threads", "3", "command line", "because of threads"] in rows
+    assert ["tier", "auto", "machine", "best here"] in rows and ["context", "32", "model", "fits"] in rows
+    assert ["Memory needed", "cpu", "~1.00 GiB"] in rows
+    chinese = kt("run", "tiny", "--dry-run", more={"KT_LANG": "zh"}, program=STAND_IN).out
+    assert "自动" in chinese and "来源" in chinese and "所需内存" in chinese
+    assert kt("run", "tiny", "--dry-run", "--threads", "3", "-q", program=STAND_IN).out == "3\n32\nauto\n"
     found = kt("run", "tiny", "--dry-run", "--threads", "3", "--json", program=STAND_IN).json
     assert found["decisions"][0] == {"name": "threads", "value": 3, "reason": "because of threads", "source": "user"}
     assert not (tmp_path / "state").exists()
+
+
+def test_origin_of_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, kt: Run, tmp_path: Path) -> None:
+    """A number from the settings is told from one on the command line, which wins."""
+    from kt_cli import launch
+    from kt_core import models, plan
+    from kt_core.types import Decision, ModelFiles, ModelSpec, Plan, ServerSettings
+
+    spec = ModelSpec("f", 1, 1, 1, 64, 0, 0, 1, {}, 1, {})
+
+    def decide(machine: object, files: ModelFiles, spec: ModelSpec, given: dict[str, object]) -> Plan:
+        decisions = tuple(Decision(name, value, "", "user") for name, value in given.items())
+        return Plan(files, spec, decisions, {}, ServerSettings())
+
+    monkeypatch.setattr(models, "read_spec", lambda files: spec)
+    monkeypatch.setattr(plan, "make_plan", decide)
+    monkeypatch.setenv("KT_INFERENCE_THREADS", "2")
+    monkeypatch.setenv("KT_INFERENCE_CONTEXT", "40")
+    made = launch.make_plan(ModelFiles("m", "/m", "gguf", ("/m",)), {"context": 50, "threads": None, "rules": None})
+    assert {d.name: (d.value, d.source) for d in made.decisions} == {"context": (50, "user"), "threads": (2, "config")}
+
+
+def test_rules(kt: Run, tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text("[]\n")
+    found = kt("run", "tiny", "--dry-run", "--rules", "my.yaml", "--json", program=STAND_IN).json["decisions"]
+    assert {d["name"]: d["value"] for d in found}["rules"] == str(tmp_path / "my.yaml")
+    for absent in ("other.yaml", "."):
+        done = kt("run", "tiny", "--dry-run", "--rules", absent, program=STAND_IN)
+        assert done.code == 4 and f"no rule file {absent}" in done.err
+
+
+def test_prompt_that_is_too_long(kt: Run) -> None:
+    """The server's words in three lines, with advice for this command in place of the server's."""
+    refuse = {"KT_TEST_SERVER": "refuse"}
+    done = kt("run", "tiny", "-p", "x", more=refuse, program=STAND_IN)
+    assert done.code == 1 and done.err.splitlines()[-3:] == [
+        "Error: The prompt has 40 tokens.",
+        "  One must be left.",
+        "  Shorten the prompt, or give room for more tokens with --context.",
+    ]
+    longest = kt("run", "tiny", "-p", "x", "--context", "64", more=refuse, program=STAND_IN)
+    assert "no longer context" in longest.err and "--context" not in longest.err
+    error = kt("run", "tiny", "-p", "x", "--json", more=refuse, program=STAND_IN).json["error"]
+    assert error["why"] == "One must be left." and "--context" in error["next"]
+
+
+@pytest.mark.parametrize("text", [b"a\xffb", b"\xc3"])
+def test_question_that_is_not_text(text: bytes, env: dict[str, str], tmp_path: Path) -> None:
+    """Refused before anything starts, also in a locale in which Python lets such bytes through."""
+    for locale in ({}, {"LC_ALL": "POSIX"}, {"PYTHONIOENCODING": "utf-8:surrogateescape"}):
+        done = subprocess.run(
+            [sys.executable, *STAND_IN, "run", "tiny", "-p", "-"],
+            input=text,
+            env={**env, **locale},
+            capture_output=True,
+        )
+        assert done.returncode == 2 and done.stdout == b"" and b"not valid UTF-8 text" in done.stderr
+        assert b"Traceback" not in done.stderr and not (tmp_path / "state" / "kt" / "plans").exists()
 
 
 @pytest.mark.parametrize("option", [("--system", "x"), ("--temperature", "1"), ("--max-tokens", "5")])
@@ -198,7 +313,8 @@ def test_request_carries_the_options(server: FakeServer, kt: Run, env: dict[str,
     try:
         state = paths.state_dir() / "servers" / f"{holder.pid}.json"
         state.parent.mkdir(parents=True)
-        state.write_text(json.dumps({"pid": holder.pid, "url": server.url, "model": "tiny"}))
+        told = {"pid": holder.pid, "url": server.url, "model": "tiny", "path": "/models/tiny.gguf"}
+        state.write_text(json.dumps(told))
         options = ("--temperature", "0.5", "--max-tokens", "9", "--system", "Be brief.")
         assert kt("run", "tiny", "-p", "Where?", *options, program=STAND_IN).code == 0
         settings = {

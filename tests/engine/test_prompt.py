@@ -1,11 +1,12 @@
 """Prompts: the model's template, arguments, tools, and never two begin-of-text tokens."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tinymodel
 
-from kt_core.engine.prompt import chat_text, render, template_arguments
+from kt_core.engine.prompt import chat_text, plain_tokenizer, render, template_arguments
 from kt_core.errors import UsageError
 from kt_core.types import Request
 
@@ -111,3 +112,43 @@ def test_tools_and_tool_calls():
     text = chat_text(tinymodel.tokenizer(), Request("r", messages=messages, tools=(tool,)))
     assert "<|assistant|>[weather:Oslo]<|end|>" in text
     assert '<|tools|>[{"type": "function"' in text
+
+
+def test_threads_share_a_tokenizer():
+    """transformers' own call sets truncation and padding anew each time, which fails while another thread encodes."""
+    tokenizer = copy.deepcopy(tinymodel.tokenizer())
+    tokenizer.backend_tokenizer.enable_truncation(5)
+    tokenizer.backend_tokenizer.enable_padding(length=5)
+    texts = [f"hello world {i} " * 50 for i in range(8)] + ["a"]
+    expected = [tinymodel.tokenizer()(text)["input_ids"] for text in texts]
+    plain_tokenizer(tokenizer)
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            assert list(pool.map(lambda text: render(tokenizer, Request("r", text=text)), texts)) == expected
+
+
+@pytest.mark.parametrize("words", [10, 100, 10_000])
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_text_that_may_fit_is_whole_and_a_far_longer_one_is_refused(words, chat):
+    tokenizer, text = tinymodel.tokenizer(), "the quick brown fox " * words
+    request = Request("r", messages=({"role": "user", "content": text},)) if chat else Request("r", text=text)
+    whole = render(tokenizer, request)
+    for limit in (1, 40, len(whole), len(whole) + 1):
+        try:
+            assert render(tokenizer, request, limit) == whole
+        except UsageError as e:
+            assert e.key == "engine.context_overflow" and len(whole) > limit
+            assert str(limit) in str(e)
+
+
+def test_text_of_long_tokens_is_not_taken_for_too_long():
+    """Far more characters than common text has for its tokens."""
+    tokenizer = copy.deepcopy(tinymodel.tokenizer())
+    tokenizer.add_tokens(["=" * 100])
+    assert len(render(tokenizer, Request("r", text="=" * 5000), 60)) == 51
+
+
+def test_half_a_character_is_no_text():
+    with pytest.raises(UsageError) as e:
+        render(tinymodel.tokenizer(), Request("r", text="a\ud800"))
+    assert e.value.key == "engine.not_text"

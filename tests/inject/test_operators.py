@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from kt_core.engine.loader import build
 from kt_core.errors import BadData, Unsupported
+from kt_core.inject import default_rules
 from kt_core.models import resolve
 from kt_core.operators.embedding import Embedding
 from kt_core.operators.experts import Experts
@@ -149,3 +150,34 @@ def test_broken_rule_file_stops_before_weights_are_read(folder, tmp_path):
     rules.write_text("- match: {name: a}\n  replace: {class: no.such.Class}\n")
     with pytest.raises(BadData, match=r"no\.such\.Class"):
         build(open_weights(resolve(str(folder))), lambda *_: pytest.fail("loading began"), rules)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind", "sizes"), [(Linear, nn.Linear, (4, 4)), (Embedding, nn.Embedding, (4, 4))]
+)
+def test_a_subclass_that_computes_something_else_is_refused(operator, kind, sizes):
+    class Scaled(kind):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    table = np.zeros((4, 16), np.uint8)
+    weights = SimpleNamespace(matrix=lambda name: Matrix("F32", 4, 4, table))
+    with pytest.raises(Unsupported, match="Scaled") as e:
+        operator("m.gate", weights, None, Scaled(*sizes, device="meta")).load()
+    assert "m.gate" in str(e.value)
+
+
+def test_infinite_settings_are_refused(folder):
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"rms_norm_eps": 1e-06', '"rms_norm_eps": Infinity'))
+    with pytest.raises(BadData, match="rms_norm_eps"):
+        load(folder)
+
+
+def test_a_refused_module_can_be_kept_by_a_rule(folder, tmp_path):
+    """What the refusal tells to do."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text('- match: {name: "q_proj$"}\n  replace: {class: default}\n' + default_rules().read_text())
+    kept = build(open_weights(resolve(str(folder))), lambda *_: None, rules)
+    attention = kept.model.layers[0].self_attn
+    assert type(attention.q_proj) is nn.Linear and type(attention.k_proj) is Linear

@@ -45,7 +45,9 @@ def test_refused_pinning_is_noted_and_goes_on(layer):
     assert info()["note"] == ""
 
 
-@pytest.mark.parametrize(("n", "cpus"), [(0, None), (-1, None), (2, [0]), (1, [-1]), (1, [10**6])])
+@pytest.mark.parametrize(
+    ("n", "cpus"), [(0, None), (-1, None), (2**31, None), (4097, None), (2, [0]), (1, [-1]), (1, [10**6])]
+)
 def test_bad_sizes(layer, n, cpus):
     with pytest.raises(ValueError):
         set_threads(n, cpus)

@@ -131,6 +131,19 @@ def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
         assert field in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["Infinity", "-Infinity", "NaN", "1e999"])
+def test_numbers_must_be_finite(tmp_path: Path, text: str) -> None:
+    config = json.dumps({**MIXTRAL, "rms_norm_eps": 0.5, "rope": {"factor": 0.25}})
+    for name, value in (("rms_norm_eps", "0.5"), ("rope.factor", "0.25")):
+        with pytest.raises(BadData, match=name):
+            read_spec(folder(tmp_path / name, config.replace(value, text)))
+
+
+def test_a_list_may_hold_infinity(tmp_path: Path) -> None:
+    """Published models of Mamba layers say so: time_step_limit."""
+    assert read_spec(folder(tmp_path / "m", {**MIXTRAL, "time_step_limit": [0.0, float("inf")]})).layers == 2
+
+
 def test_examples_name_tensors_of_a_format(tmp_path: Path) -> None:
     found = examples(folder(tmp_path, MIXTRAL), ["F16"])
     assert len(found["F16"]) == 2 and all(".experts." in n for n in found["F16"])

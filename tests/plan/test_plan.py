@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from kt_core import config
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
-from kt_core.plan import KERNEL_FORMATS, check_download, make_plan, memory
+from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
 from kt_core.types import Machine, ModelFiles, ModelSpec, Plan
 
@@ -219,3 +220,11 @@ def test_a_download_that_can_never_fit_is_refused_first() -> None:
     check_download(replace(machine(), memory_total=0), "unknown memory", 132 * GIB)
     with pytest.raises(DoesNotFit, match=r"132\.00 GiB.*16\.00 GiB"):
         check_download(machine(16), "big", 132 * GIB)
+
+
+def test_threads_end_where_the_setting_does() -> None:
+    assert config.setting("inference.threads").maximum == MOST_THREADS
+    assert plan(machine(16), spec(4), threads=MOST_THREADS).value("threads") == MOST_THREADS
+    for count in (MOST_THREADS + 1, 10**20):
+        with pytest.raises(UsageError):
+            plan(machine(16), spec(4), threads=count)

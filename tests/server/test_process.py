@@ -13,7 +13,8 @@ import httpx
 import pytest
 from live import USER
 
-from kt_core.server.serve import url_of
+from kt_core.errors import KTError
+from kt_core.server.serve import listen, url_of
 from kt_core.types import ModelFiles, ModelSpec, Plan, ServerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -154,6 +155,15 @@ def test_port_in_use(process):
         assert str(port) in error["what"] and error["next"] and error["exit_code"] == 1
         assert p.ended() == 1
     assert [e["event"] for e in p.seen] == ["error"]
+
+
+def test_the_next_port_where_several_are_allowed():
+    with listen(ServerSettings(port=0)) as first:
+        port = first.getsockname()[1]
+        with listen(ServerSettings(port=port, ports=20)) as second:
+            assert port < second.getsockname()[1] < port + 20
+        with pytest.raises(KTError):
+            listen(ServerSettings(port=port))
 
 
 def test_a_known_failure_is_passed_on(process):

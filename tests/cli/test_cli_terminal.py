@@ -1,0 +1,116 @@
+"""What a terminal shows in the end, and the state it is left in, played through a terminal emulator."""
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+import pytest
+from fake_openai import FakeServer
+
+STAND_IN = str(Path(__file__).parent / "stand_in.py")
+WORDS = " ".join(f"word{number:03}" for number in range(400))
+
+
+class Screen:
+    """A command in bash on a terminal of 24 by 80; what it writes is drawn by the emulator."""
+
+    def __init__(self, command: str, env: dict[str, str]) -> None:
+        more = {**env, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PS1": "$ "}
+        script = f"{command}; echo code $?; stty -a | grep -wo -e -echo -e echo"
+        self.child: Any = pexpect.spawn("bash", ["-c", script], env=more, encoding="utf-8", timeout=20)
+        self.screen = pyte.HistoryScreen(80, 24, history=1000)
+        self.stream = pyte.Stream(self.screen)
+
+    def expect(self, pattern: str) -> None:
+        self.child.expect(pattern)
+        self.stream.feed(self.child.before + self.child.after)
+
+    def end(self) -> str:
+        """The rest, up to the end of the shell; all that was drawn, from the first line on."""
+        self.expect(r"(?<![a-z])-?echo\r")
+        above = ["".join(line[column].data for column in range(80)) for line in self.screen.history.top]
+        return "\n".join(line.rstrip() for line in [*above, *self.screen.display])
+
+
+@pytest.fixture
+def chat(server: FakeServer, env: dict[str, str]) -> Iterator[Screen]:
+    """`kt chat` at its first prompt, with a server that answers slowly."""
+    server.answer, server.delay = WORDS, 0.02
+    shown = Screen(f"{sys.executable} -m kt_cli chat --url {server.url}", env)
+    shown.expect(">>>")
+    time.sleep(0.2)
+    yield shown
+    shown.child.close(force=True)
+
+
+def test_interrupt_leaves_the_partial_answer_once(chat: Screen) -> None:
+    chat.child.send("Talk\r")
+    chat.expect("word030")
+    chat.child.sendintr()
+    chat.expect("Stopped")
+    chat.expect(">>>")
+    chat.child.sendeof()
+    drawn = chat.end()
+    assert "^C" not in drawn and drawn.count("Stopped") == 1
+    words = re.findall(r"word\d\d\d", drawn)
+    assert len(words) > 30 and words == WORDS.split()[: len(words)], drawn
+
+
+def test_typing_meanwhile_is_not_shown_and_thrown_away(server: FakeServer, chat: Screen) -> None:
+    server.answer = " ".join(WORDS.split()[:60])
+    chat.child.send("Talk\r")
+    chat.expect("word010")
+    chat.child.send("typed ahead\rmore of it")
+    chat.expect("tok/s")
+    chat.expect(">>>")
+    time.sleep(0.3)
+    chat.child.sendeof()
+    drawn = chat.end()
+    assert "typed" not in drawn and "more of it" not in drawn
+    assert re.findall(r"word\d\d\d", drawn) == server.answer.split()
+    assert len(server.requests) == 1 and "code 0" in drawn
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("answering", [True, False])
+def test_signals_leave_the_terminal_as_it_was(number: signal.Signals, answering: bool, chat: Screen) -> None:
+    if answering:
+        chat.child.send("Talk\r")
+        chat.expect("word030")
+    children = Path(f"/proc/{chat.child.pid}/task/{chat.child.pid}/children").read_text().split()
+
+    os.kill(int(children[0]), number)
+    drawn = chat.end()
+    assert "code 1" in drawn and drawn.rstrip().endswith("\necho") and "Traceback" not in drawn
+
+
+def test_failure_in_the_middle_leaves_the_terminal_as_it_was(server: FakeServer, chat: Screen) -> None:
+    server.cut = True
+    chat.child.send("Talk\r")
+    chat.expect("broke off")
+    chat.expect(">>>")
+    chat.child.sendeof()
+    assert chat.end().rstrip().endswith("\necho")
+
+
+def test_answer_of_run(env: dict[str, str]) -> None:
+    shown = Screen(f"{sys.executable} {STAND_IN} run tiny -p Where", {**env, "KT_TEST_SERVER": "slow"})
+    shown.expect("Loading weights")
+    shown.child.send("typed ahead")
+    time.sleep(0.3)
+    shown.child.sendintr()
+    drawn = shown.end()
+    assert "typed" not in drawn and "^C" not in drawn and "code 130" in drawn and drawn.rstrip().endswith("\necho")
+
+
+def test_background_job_goes_on(env: dict[str, str]) -> None:
+    """A command that may not set the terminal does not try to, which would stop it."""
+    shown = Screen(f"set -m; {sys.executable} {STAND_IN} run tiny -p Where & wait $!", env)
+    assert "Paris is the **capital** of France." in shown.end()

@@ -1,0 +1,151 @@
+"""Closed, full and foreign-language streams; missing parts; odd values of flags, settings and addresses."""
+
+import os
+
+import pytest
+import tinymodel
+from live import Running
+
+from kt_cli import client
+from kt_core import config, paths
+from kt_core.engine.engine import Engine
+from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
+from kt_core.server.state import State
+
+FAULT = "in a way that it should not"
+
+
+def clean(done):
+    """A failure told in kt's own words, not as a fault of its own."""
+    return FAULT not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_full_standard_output(kt):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = kt("version", stdout=full)
+    assert done.returncode == 1 and clean(done), done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["version", "--json"], ["model", "list", "-q"]])
+def test_a_closed_standard_output(kt, arguments):
+    done = kt(*arguments, stdout=None, preexec_fn=lambda: os.close(1))
+    assert clean(done), done.stderr[-300:]
+
+
+def test_a_closed_standard_error_does_not_stop_an_answer(kt, stand_in):
+    done = kt("run", "tiny", "-p", "x", program=stand_in, stderr=None, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0 and done.stdout
+
+
+def test_a_prompt_from_a_closed_standard_input(kt, stand_in):
+    done = kt("run", "tiny", "-p", "-", program=stand_in, stdin=None, preexec_fn=lambda: os.close(0))
+    assert done.returncode == 2 and clean(done), done.stderr
+
+
+def test_chinese_on_a_terminal_that_knows_ascii_only(kt):
+    done = kt("model", "list", more={"PYTHONIOENCODING": "ascii", "KT_LANG": "zh"})
+    assert done.returncode == 0 and clean(done) and "demo" in done.stdout, done.stderr
+
+
+def test_a_chinese_json_error_on_an_ascii_pipe(kt):
+    done = kt("model", "path", "nosuch", "--json", more={"PYTHONIOENCODING": "ascii", "KT_LANG": "zh"})
+    assert done.returncode == 4 and clean(done), done.stderr[-300:]
+
+
+def test_a_prompt_that_is_not_text_is_refused_before_a_model_loads(kt, stand_in):
+    """Told by the command line as a wrong prompt, not by the server as broken JSON."""
+    done = kt("run", "tiny", "-p", "-", program=stand_in, input=b"a\xff", text=None, stdin=None, errors=None)
+    assert done.returncode == 2 and b"Loading" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", ["torch", "transformers", "uvicorn"])
+def test_a_missing_package_is_an_environment_problem(kt, tiny, tmp_path, env, name):
+    folder = tmp_path / "stub"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(f'raise ModuleNotFoundError("No module named {name}", name="{name}")\n')
+    done = kt("run", str(tiny), "-p", "x", more={"PYTHONPATH": f"{folder}:{env['PYTHONPATH']}"})
+    assert done.returncode == EnvironmentProblem.exit_code and "kt doctor" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("count", ["99999", "99999999999999999999"])
+def test_more_threads_than_the_setting_allows(kt, tiny, count):
+    """inference.threads ends at 4096; the flag must not go where the setting cannot."""
+    assert kt("run", str(tiny), "--threads", count, "--dry-run").returncode == 2
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "\udcff"], ids=["empty label", "long label", "not text"])
+def test_a_host_that_cannot_be_a_name(kt, tiny, host):
+    done = kt("run", str(tiny), "--host", host, "--dry-run")
+    assert done.returncode == 2 and clean(done), done.stderr
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a..b:80", f"http://{'a' * 80}:80"])
+def test_a_url_that_cannot_be_one(url):
+    with pytest.raises(UsageError):
+        client.models(client.Api(url))
+
+
+@pytest.mark.parametrize("key", ["é", "密钥"])
+def test_an_api_key_beyond_ascii_opens_ones_own_server(key):
+    server = Running(State("tiny", key, Engine(tinymodel.runner(), tinymodel.tokenizer())))
+    try:
+        assert client.models(client.Api(server.url, key)) == ["tiny"]
+    finally:
+        server.close()
+
+
+def test_an_api_key_with_a_line_break_is_refused_in_words(kt, stand_in):
+    done = kt("run", "tiny", "-p", "x", program=stand_in, more={"KT_SERVER_API_KEY": "a\nb"})
+    assert done.returncode != 0 and clean(done), done.stderr
+
+
+def test_a_settings_path_that_is_too_long(here, monkeypatch):
+    monkeypatch.setenv("KT_CONFIG_FILE", "/tmp/" + "a" * 300)
+    with pytest.raises(BadData):
+        config.load()
+
+
+def test_a_settings_file_without_end(kt, tmp_path):
+    """A device or a pipe is no settings file; reading /dev/zero ends only when the memory does."""
+    import resource
+
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # noqa: E731
+    done = kt("config", "list", more={"KT_CONFIG_FILE": "/dev/zero"}, preexec_fn=limit)
+    assert done.returncode == BadData.exit_code and clean(done), done.stderr[-300:]
+
+
+def test_a_whole_number_too_big_for_a_float(here, monkeypatch, tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text(f"[chat]\ntemperature = 1{'0' * 400}\n")
+    monkeypatch.setenv("KT_CONFIG_FILE", str(file))
+    with pytest.raises(BadData):
+        config.load()
+
+
+def test_a_setting_that_is_not_text_leaves_no_file_behind(here, monkeypatch, tmp_path):
+    file = tmp_path / "settings" / "config.toml"
+    monkeypatch.setenv("KT_CONFIG_FILE", str(file))
+    with pytest.raises(KTError):
+        config.set("chat.system", "a\udcffb")
+    assert list(file.parent.iterdir()) == []
+
+
+def test_a_models_folder_of_an_unknown_user(here, monkeypatch):
+    from kt_core.models import store
+
+    monkeypatch.setenv("KT_PATHS_MODELS", "~nosuchuser/models")
+    with pytest.raises(KTError):
+        store.models_dir()
+
+
+def test_no_home_folder_at_all(kt, env, monkeypatch):
+    """A container's user without an entry in passwd, and no HOME."""
+    code = "import os\nos.getuid = lambda: 4242424\nfrom kt_cli.main import main\nmain(['model', 'list'])\n"
+    bare = {k: v for k, v in env.items() if k != "HOME" and not k.startswith("XDG_")}
+    done = kt(program=("-c", code), env=bare)
+    assert clean(done) and done.returncode in (0, EnvironmentProblem.exit_code), done.stderr[-300:]
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_242_424)
+    with pytest.raises(KTError):
+        paths.state_dir()
