@@ -1,9 +1,10 @@
-// AMX tiles. No tile kernel in this version: every entry falls to the tier below, and panels are already
-// in B-tile order. The tier exists because its detection, the kernel's permission and its forced name are
-// part of the interface.
-#include "kt/table.h"
+// AMX tiles for the prefill path. One or a few rows leave tiles empty: those kernels are the tiers' below.
+#include <immintrin.h>
+
+#include "kernels/prefill_amx-inl.h"
 
 namespace kt {
 extern const KernelTable kt_table_amx;
-constexpr KernelTable kt_table_amx{"amx", {}, {}, {}};
+constexpr KernelTable kt_table_amx{
+    "amx", {}, {}, {}, {gather_amx, prefill_amx, kMaxTileRows, 2, false, {0, 16, 16}}};
 }  // namespace kt

@@ -9,7 +9,8 @@
 namespace kt {
 namespace {
 
-constexpr int kRowBlock = 8;  // 8 integer and 8 float accumulators of 32 registers
+constexpr int kRowBlock = 8;                    // 8 integer and 8 float accumulators of 32 registers
+constexpr int kTileRows = 12, kTilePanels = 2;  // 24 float accumulators, 2 weights, 1 activation
 
 struct F32x16 {
     __m512 v;
@@ -76,15 +77,15 @@ KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
 }
 #else
 struct Pairs {
-    __m512 even, odd;
+    F32x16 even, odd;
 };
 
-KT_INLINE __m512 even_half(__m512i pairs) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+KT_INLINE F32x16 even_half(__m512i pairs) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
 }
 
-KT_INLINE __m512 odd_half(__m512i pairs) {
-    return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+KT_INLINE F32x16 odd_half(__m512i pairs) {
+    return {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
 }
 
 KT_INLINE Pairs load_pairs(const void* p) {
@@ -94,7 +95,7 @@ KT_INLINE Pairs load_pairs(const void* p) {
 
 KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
     const __m512i pair = broadcast(activation);
-    return {_mm512_fmadd_ps(w.odd, odd_half(pair), _mm512_fmadd_ps(w.even, even_half(pair), sum.v))};
+    return multiply_add(w.odd, odd_half(pair), multiply_add(w.even, even_half(pair), sum));
 }
 #endif
 
@@ -160,6 +161,13 @@ KT_INLINE I32x16 dot(I32x16 sum, const Signed& w, const int8_t* activation) {
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
 }
 #endif
+
+// ---- decoding: value j (0..3) of each row's four ----
+
+template <int J>
+KT_INLINE F32x16 byte_to_f32(Bytes w) {
+    return {_mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w.v, 8 * J), _mm512_set1_epi32(0xff)))};
+}
 
 // ---- 4-bit weights, unsigned ----
 

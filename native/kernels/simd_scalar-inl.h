@@ -8,6 +8,7 @@ namespace kt {
 namespace {
 
 constexpr int kRowBlock = 4;  // rows that share one decoded weight vector
+constexpr int kTileRows = 4, kTilePanels = 1;
 
 struct F32x16 {
     float lane[16];
@@ -130,6 +131,15 @@ KT_INLINE I32x16 dot(const I32x16& sum, const Signed& w, const int8_t* activatio
     for (int i = 0; i < 16; ++i) {
         for (int j = 0; j < 4; ++j) out.lane[i] += w.byte[4 * i + j] * activation[j];
     }
+    return out;
+}
+
+// ---- decoding: value j (0..3) of each row's four ----
+
+template <int J>
+KT_INLINE F32x16 byte_to_f32(const Bytes& w) {
+    F32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = w.byte[4 * i + J];
     return out;
 }
 

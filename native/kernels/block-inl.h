@@ -1,0 +1,48 @@
+// The outer loops of every tier's prefill kernel.
+#pragma once
+
+#include "common-inl.h"
+
+namespace kt {
+namespace {
+
+// Bfloat16 values of columns begin .. begin + count - 1 of a panel, in place or decoded into scratch. Where
+// count is no multiple of Step, zeros follow up to one.
+template <size_t Step>
+const uint16_t* decoded(const PrefillArgs& a, size_t panel, size_t begin, size_t count, uint16_t* scratch) {
+    const uint8_t* const from = a.panels + panel * a.panel_bytes;
+    if (a.unpack) {
+        a.unpack(from, begin, begin + count, scratch);
+        return scratch;
+    }
+    const uint8_t* const values = from + 2 * kPanelRows * begin;
+    if (count % Step == 0) return reinterpret_cast<const uint16_t*>(values);
+    const size_t bytes = 2 * kPanelRows * ((count + 1) / 2 * 2);
+    __builtin_memcpy(scratch, values, bytes);
+    __builtin_memset(reinterpret_cast<uint8_t*>(scratch) + bytes, 0,
+                     2 * kPanelRows * ((count + Step - 1) / Step * Step) - bytes);
+    return scratch;
+}
+
+// Calls multiply(panel, panels, weights, begin, count): weights[i] are the values of panel + i. Blocks of K
+// are outermost, so that a block of the rows' columns stays in the caches for all panels, and a result goes
+// through float32 memory between blocks.
+template <size_t Panels, size_t Step, class Multiply>
+KT_INLINE void for_each_block(const PrefillArgs& a, Multiply&& multiply) {
+    static_assert(Panels <= kBlockPanels);
+    for (size_t begin = 0; begin < a.k; begin += kBlockColumns) {
+        const size_t count = a.k - begin < kBlockColumns ? a.k - begin : kBlockColumns;
+        for (size_t p = 0; p < a.panel_count; p += Panels) {
+            const size_t panels = a.panel_count - p < Panels ? a.panel_count - p : Panels;
+            const uint16_t* weights[Panels];
+            for (size_t i = 0; i < panels; ++i) {
+                weights[i] =
+                    decoded<Step>(a, p + i, begin, count, a.scratch + i * kPanelRows * kBlockColumns);
+            }
+            multiply(p, panels, weights, begin, count);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace kt
