@@ -178,6 +178,7 @@ PYBIND11_MODULE(_native, m) {
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
     m.def("pool", &pool_dict);
     m.def("deterministic", &kt::deterministic);
+    m.def("force_prefill", [](int64_t rows) { kt::force_prefill(positive(rows)); }, py::arg("rows"));
     m.def("set_deterministic", &kt::set_deterministic, py::arg("on"));
     m.def(
         "set_threads", [](int n, std::vector<int> cpus) { kt::default_pool().resize(n, std::move(cpus)); },

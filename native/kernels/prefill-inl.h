@@ -101,10 +101,8 @@ inline void prefill(const PrefillArgs& a) {
         });
 }
 
-// bf16_from and int8_from: see Prefill::from.
-constexpr Prefill make_prefill(uint32_t bf16_from, uint32_t int8_from) {
-    return {gather, prefill, kTileRows, 4 / (3 - kStepsPerPair), true, {0, bf16_from, int8_from}};
-}
+// On no vector tier is it the faster path for the formats of today; see docs/kernels.md.
+constexpr Prefill vector_prefill{gather, prefill, kTileRows, 2 * kStepsPerPair, true, {}};
 
 }  // namespace
 }  // namespace kt

@@ -144,13 +144,20 @@ KT_INLINE I32x16 dot(I32x16 sum, const Signed& w, const int8_t* activation) {
             add_pairs(sum.hi, _mm256_maddubs_epi16(w.magnitude.hi, _mm256_sign_epi8(a, w.value.hi)))};
 }
 
-// ---- decoding: value j (0..3) of each row's four ----
+// ---- decoding: four values of k for 16 rows, byte * scale + offset, as two vectors of a BF16 panel ----
 
 template <int J>
 KT_INLINE F32x16 byte_to_f32(Bytes w) {
     const __m256i mask = _mm256_set1_epi32(0xff);
     return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.lo, 8 * J), mask)),
             _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.hi, 8 * J), mask))};
+}
+
+KT_INLINE void store_scaled(uint16_t* out, Bytes w, F32x16 scale, F32x16 offset) {
+    store_pairs(out, multiply_add(byte_to_f32<0>(w), scale, offset),
+                multiply_add(byte_to_f32<1>(w), scale, offset));
+    store_pairs(out + 32, multiply_add(byte_to_f32<2>(w), scale, offset),
+                multiply_add(byte_to_f32<3>(w), scale, offset));
 }
 
 // ---- 4-bit weights, unsigned ----

@@ -134,13 +134,17 @@ KT_INLINE I32x16 dot(const I32x16& sum, const Signed& w, const int8_t* activatio
     return out;
 }
 
-// ---- decoding: value j (0..3) of each row's four ----
+// ---- decoding: four values of k for 16 rows, byte * scale + offset, as two vectors of a BF16 panel ----
 
-template <int J>
-KT_INLINE F32x16 byte_to_f32(const Bytes& w) {
-    F32x16 out;
-    for (int i = 0; i < 16; ++i) out.lane[i] = w.byte[4 * i + J];
-    return out;
+KT_INLINE void store_scaled(uint16_t* out, const Bytes& w, const F32x16& scale, const F32x16& offset) {
+    for (int pair = 0; pair < 2; ++pair) {
+        F32x16 even, odd;
+        for (int i = 0; i < 16; ++i) {
+            even.lane[i] = w.byte[4 * i + 2 * pair];
+            odd.lane[i] = w.byte[4 * i + 2 * pair + 1];
+        }
+        store_pairs(out + 32 * pair, multiply_add(even, scale, offset), multiply_add(odd, scale, offset));
+    }
 }
 
 // ---- 4-bit weights, unsigned ----

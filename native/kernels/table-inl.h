@@ -81,6 +81,17 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     return table;
 }
 
+// For a tier with a prefill kernel and faster decoding, but no matmul of its own.
+template <class... F>
+constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List<F...>) {
+    KernelTable table{};
+    table.name = name;
+    table.prefill = prefill;
+    size_t i = 0;
+    ((table.formats[i++].unpack = unpack_of<F>()), ...);
+    return table;
+}
+
 // For tiers that bring a wider vector and so everything anew.
 [[maybe_unused]] constexpr KernelTable make_full_table(const char* name, Prefill prefill) {
     KernelTable table = make_table(name, [](Policy) { return true; }, Formats{}, prefill);

@@ -264,19 +264,16 @@ void Experts::Chunk::list_tasks() {
     }
 }
 
-// A down task is a block of columns of y for a run of consecutive experts. Without tiles all experts are
-// one run. With them an expert of many rows is a run of its own, so that its h is read by all threads at
-// about the same time.
+// A down task is a block of columns of y for a run of consecutive experts: all of them for few routes; with
+// many, one expert or a few, so that all threads read the same h at about the same time.
 void Experts::Chunk::list_runs() {
     runs = lease.scratch<size_t>(kRuns, group_count + 2);
     size_t down_bytes = 64, waiting = 0;
-    bool tiled = false;
     for (size_t g = 0; g < group_count; ++g) {
         down_bytes += layer.experts_[groups[g].expert].down.panel_bytes;
-        tiled = tiled || groups[g].down;
     }
     runs[run_count++] = 0;
-    for (size_t g = 0; g + 1 < group_count && tiled; ++g) {
+    for (size_t g = 0; g + 1 < group_count; ++g) {
         waiting += groups[g].count;
         if (waiting < kRoutesPerRun) continue;
         runs[run_count++] = g + 1;
@@ -284,8 +281,8 @@ void Experts::Chunk::list_runs() {
     }
     runs[run_count] = group_count;
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    down_width = tiled ? prefill_width(panels, 2, lease.threads())
-                       : panels_per_task(panels, down_bytes, lease.threads());
+    down_width = run_count > 1 ? prefill_width(panels, 2, lease.threads())
+                               : panels_per_task(panels, down_bytes, lease.threads());
     down_blocks = divide_up(panels, down_width);
     turns = lease.scratch<Turn>(kTurns, down_blocks);
     for (size_t i = 0; i < down_blocks; ++i) new (&turns[i]) Turn;

@@ -53,6 +53,10 @@ struct Kernels : KernelTable {
 bool deterministic();
 void set_deterministic(bool on);
 
+// For measurements and tests: the prefill path from that many rows on for every format that has one, instead
+// of where it is known to be faster; 0: as measured.
+void force_prefill(size_t rows);
+
 // The choice of this process, made at the first call: KT_KERNEL_CPU_VARIANT, or the best tier.
 const Choice& chosen();
 

@@ -34,16 +34,10 @@ struct Q4_1 {
         panel += begin / kGroup * info.step_bytes;
         for (; begin < end; begin += kGroup, panel += info.step_bytes) {
             const F32x16 d = load_f16(panel), m = load_f16(panel + 32);
-            for (size_t v = 0; v < 4; ++v) {
+            for (size_t v = 0; v < 4; ++v, out += 128) {
                 const Bytes both = load_bytes(panel + 64 + 64 * v);
-                const Bytes halves[] = {low_nibbles(both), high_nibbles(both)};
-                for (const Bytes& w : halves) {
-                    store_pairs(out, multiply_add(byte_to_f32<0>(w), d, m),
-                                multiply_add(byte_to_f32<1>(w), d, m));
-                    store_pairs(out + 32, multiply_add(byte_to_f32<2>(w), d, m),
-                                multiply_add(byte_to_f32<3>(w), d, m));
-                    out += 64;
-                }
+                store_scaled(out, low_nibbles(both), d, m);
+                store_scaled(out + 64, high_nibbles(both), d, m);
             }
         }
     }

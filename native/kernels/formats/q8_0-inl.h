@@ -28,11 +28,7 @@ struct Q8_0 {
         for (; begin < end; begin += kGroup, panel += info.step_bytes) {
             const F32x16 d = load_f16(panel), zero = multiply(d, -128.0f);
             for (size_t j = 0; j < 8; ++j, out += 64) {
-                const Bytes w = load_bytes(panel + 32 + 64 * j);
-                store_pairs(out, multiply_add(byte_to_f32<0>(w), d, zero),
-                            multiply_add(byte_to_f32<1>(w), d, zero));
-                store_pairs(out + 32, multiply_add(byte_to_f32<2>(w), d, zero),
-                            multiply_add(byte_to_f32<3>(w), d, zero));
+                store_scaled(out, load_bytes(panel + 32 + 64 * j), d, zero);
             }
         }
     }
