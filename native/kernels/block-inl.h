@@ -24,6 +24,25 @@ const uint16_t* decoded(const PrefillArgs& a, size_t panel, size_t begin, size_t
     return scratch;
 }
 
+// Stored weights of the block that comes next, for each of its panels: to be asked for in good time.
+struct Ahead {
+    const uint8_t* at[kBlockPanels];
+    size_t bytes;
+};
+
+inline Ahead ahead(const PrefillArgs& a, size_t panel, size_t panels, size_t begin, size_t count) {
+    size_t next = panel + panels;
+    if (next >= a.panel_count) {
+        next = 0;
+        begin += count;
+    }
+    if (begin >= a.k) return {};
+    const size_t columns = a.k - begin < kBlockColumns ? a.k - begin : kBlockColumns;
+    const uint8_t* const at = a.panels + next * a.panel_bytes + a.panel_bytes * begin / a.k;
+    const bool two = next + 1 < a.panel_count;
+    return {{at, two ? at + a.panel_bytes : at}, a.panel_bytes * columns / a.k};
+}
+
 // Calls multiply(panel, panels, weights, begin, count): weights[i] are the values of panel + i. Blocks of K
 // are outermost, so that a block of the rows' columns stays in the caches for all panels, and a result goes
 // through float32 memory between blocks.

@@ -46,10 +46,23 @@ inline void gather_amx(const uint8_t* row, size_t begin, size_t end, size_t tile
     }
 }
 
+// Asks for the next block's weights, a few lines a step: memory works while the tiles do.
+struct Stream {
+    const uint8_t *a, *b;
+    size_t lines;  // of each, in a step
+
+    KT_INLINE void step() {
+        for (size_t i = 0; i < lines; ++i, a += 64, b += 64) {
+            __builtin_prefetch(a, 0, 2);
+            __builtin_prefetch(b, 0, 2);
+        }
+    }
+};
+
 // T tiles of rows (b below a) times P panels over `steps` steps.
 template <int T, int P>
 void amx_block(const uint16_t* const* weights, size_t steps, const uint8_t* a, const uint8_t* b,
-               size_t tile_rows, bool first, float* out, size_t stride) {
+               size_t tile_rows, bool first, float* out, size_t stride, Stream& stream) {
     float* const below = out + tile_rows * stride;
     const size_t stride_bytes = 4 * stride;
     if (first) {
@@ -64,6 +77,7 @@ void amx_block(const uint16_t* const* weights, size_t steps, const uint8_t* a, c
         if constexpr (T == 2 && P == 2) _tile_loadd(3, below + kPanelRows, stride_bytes);
     }
     for (size_t i = 0; i < steps; ++i) {
+        stream.step();
         _tile_loadd(6, weights[0] + i * kTileColumns * kPanelRows, 64);
         _tile_loadd(4, a + i * 64 * tile_rows, 64);
         _tile_dpbf16ps(0, 4, 6);
@@ -87,14 +101,17 @@ template <int P>
 void amx_blocks(const PrefillArgs& a, size_t panel, const uint16_t* const* weights, size_t begin,
                 size_t count) {
     const size_t steps = (count + kTileColumns - 1) / kTileColumns;
+    const size_t all_steps = steps * ((a.tile_count + 1) / 2);
+    const Ahead next = ahead(a, panel, P, begin, count);
+    Stream stream{next.at[0], next.at[1], (next.bytes / 64 + all_steps - 1) / all_steps};
     for (size_t t = 0; t < a.tile_count; t += 2) {
         const uint8_t* const tile = a.tiles + t * a.tile_bytes + 2 * begin * a.tile_rows;
         float* const out = a.out + t * a.tile_rows * a.out_stride + kPanelRows * panel;
         if (t + 1 < a.tile_count) {
             amx_block<2, P>(weights, steps, tile, tile + a.tile_bytes, a.tile_rows, begin == 0, out,
-                            a.out_stride);
+                            a.out_stride, stream);
         } else {
-            amx_block<1, P>(weights, steps, tile, tile, a.tile_rows, begin == 0, out, a.out_stride);
+            amx_block<1, P>(weights, steps, tile, tile, a.tile_rows, begin == 0, out, a.out_stride, stream);
         }
     }
 }

@@ -31,7 +31,7 @@ enum Slot : size_t {
 
 // Tokens of a chunk: as many as this much memory holds, so that the experts of a long prompt get many rows
 // each, within bounds.
-constexpr size_t kChunkBytes = size_t{128} << 20;
+constexpr size_t kChunkBytes = size_t{256} << 20;
 constexpr size_t kMostTokens = 4096;
 
 // Routes of a run of experts, from which its products outweigh the turns that its tasks wait for.
@@ -254,8 +254,8 @@ void Experts::Chunk::list_tasks() {
             panels * group_count, expert.gate.panel_bytes + expert.up.panel_bytes, lease.threads());
         const size_t width = group.tiled() ? tiled_width : direct_width;
         const size_t height = group.tiled() ? tiles_per_task(group.inputs) * group.inputs.rows : group.count;
-        for (size_t p = 0; p < panels; p += width) {
-            for (size_t row = 0; row < group.count; row += height) {
+        for (size_t row = 0; row < group.count; row += height) {
+            for (size_t p = 0; p < panels; p += width) {
                 tasks[task_count++] = {g, p, std::min(width, panels - p), row,
                                        std::min(height, group.count - row)};
             }

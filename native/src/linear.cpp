@@ -84,7 +84,8 @@ void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
     const size_t panels = weight_.panel_count(), height = tiles_per_task(tiles);
     const size_t row_tasks = divide_up(tiles.count, height);
     const size_t block = prefill_width(panels, row_tasks, lease.threads());
-    Phase gathering(tiles.count), multiplying(row_tasks * divide_up(panels, block));
+    const size_t column_tasks = divide_up(panels, block);
+    Phase gathering(tiles.count), multiplying(row_tasks * column_tasks);
 
     const auto gather_tile = [&](const Worker& worker, size_t t) {
         float* const scratch = wide + worker.index * cols;
@@ -101,7 +102,8 @@ void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
     };
     const auto multiply = [&](const Worker& worker, size_t task) {
         float* const out = outs + worker.index * kPrefillFloats;
-        const size_t t = task % row_tasks * height, p = task / row_tasks * block;
+        // the rows of one task stay in a core's cache for its next one
+        const size_t t = task / column_tasks * height, p = task % column_tasks * block;
         const size_t width = std::min(block, panels - p), first = t * tiles.rows;
         kt::prefill(kernels_, weight_, p, width, tiles, t, std::min(height, tiles.count - t),
                     decoded + worker.index * kDecodedValues, out);
