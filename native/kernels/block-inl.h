@@ -30,14 +30,15 @@ struct Ahead {
     size_t bytes;
 };
 
-inline Ahead ahead(const PrefillArgs& a, size_t panel, size_t panels, size_t begin, size_t count) {
+template <size_t Columns>
+Ahead ahead(const PrefillArgs& a, size_t panel, size_t panels, size_t begin, size_t count) {
     size_t next = panel + panels;
     if (next >= a.panel_count) {
         next = 0;
         begin += count;
     }
     if (begin >= a.k) return {};
-    const size_t columns = a.k - begin < kBlockColumns ? a.k - begin : kBlockColumns;
+    const size_t columns = a.k - begin < Columns ? a.k - begin : Columns;
     const uint8_t* const at = a.panels + next * a.panel_bytes + a.panel_bytes * begin / a.k;
     const bool two = next + 1 < a.panel_count;
     return {{at, two ? at + a.panel_bytes : at}, a.panel_bytes * columns / a.k};
@@ -46,17 +47,16 @@ inline Ahead ahead(const PrefillArgs& a, size_t panel, size_t panels, size_t beg
 // Calls multiply(panel, panels, weights, begin, count): weights[i] are the values of panel + i. Blocks of K
 // are outermost, so that a block of the rows' columns stays in the caches for all panels, and a result goes
 // through float32 memory between blocks.
-template <size_t Panels, size_t Step, class Multiply>
+template <size_t Columns, size_t Panels, size_t Step, class Multiply>
 KT_INLINE void for_each_block(const PrefillArgs& a, Multiply&& multiply) {
-    static_assert(Panels <= kBlockPanels);
-    for (size_t begin = 0; begin < a.k; begin += kBlockColumns) {
-        const size_t count = a.k - begin < kBlockColumns ? a.k - begin : kBlockColumns;
+    static_assert(Columns <= kBlockColumns && Panels <= kBlockPanels);
+    for (size_t begin = 0; begin < a.k; begin += Columns) {
+        const size_t count = a.k - begin < Columns ? a.k - begin : Columns;
         for (size_t p = 0; p < a.panel_count; p += Panels) {
             const size_t panels = a.panel_count - p < Panels ? a.panel_count - p : Panels;
             const uint16_t* weights[Panels];
             for (size_t i = 0; i < panels; ++i) {
-                weights[i] =
-                    decoded<Step>(a, p + i, begin, count, a.scratch + i * kPanelRows * kBlockColumns);
+                weights[i] = decoded<Step>(a, p + i, begin, count, a.scratch + i * kPanelRows * Columns);
             }
             multiply(p, panels, weights, begin, count);
         }

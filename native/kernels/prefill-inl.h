@@ -11,6 +11,9 @@
 namespace kt {
 namespace {
 
+// Two decoded panels of as many columns (16 KiB) and a tile's share of them fit in a cache of 32 KiB.
+constexpr size_t kVectorColumns = 256;
+
 // A step takes what one 32-bit lane holds: a pair of bfloat16, or one value widened to float32. Tiles are
 // [K / step][rows] of it.
 #ifdef KT_BF16
@@ -92,7 +95,7 @@ void tile_blocks(const PrefillArgs& a, size_t panel, const uint16_t* const* weig
 }
 
 inline void prefill(const PrefillArgs& a) {
-    for_each_block<kTilePanels, 2>(
+    for_each_block<kVectorColumns, kTilePanels, 2>(
         a, [&a](size_t panel, size_t panels, const uint16_t* const* weights, size_t begin, size_t count) {
             if constexpr (kTilePanels == 2) {
                 if (panels == 2) return tile_blocks<2, kTileRows>(a, panel, weights, begin, count);

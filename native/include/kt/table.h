@@ -82,8 +82,8 @@ constexpr size_t kFormatSlots = 32;  // room for formats; the tail is null
 // memory that stays in a core's caches while all the rows pass. Its rows lie in tiles of up to
 // Prefill::max_tile_rows rows, in the order that the tier's kernel reads them.
 
-// Columns of a block: the decoded 2 x 16 x 256 values (16 KiB) and a tile's share fit in a 32 KiB cache.
-constexpr size_t kBlockColumns = 256;
+// The largest block that a tier decodes at once.
+constexpr size_t kBlockColumns = 1024;
 constexpr size_t kBlockPanels = 2;
 
 // Puts columns begin .. end - 1 of a row that kBf16 prepared into place `index` of a tile
