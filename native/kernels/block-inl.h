@@ -6,11 +6,15 @@
 namespace kt {
 namespace {
 
+KT_INLINE const uint8_t* panel_at(const PrefillArgs& a, size_t panel) {
+    return panel < a.split ? a.panels + panel * a.panel_bytes : a.more + (panel - a.split) * a.panel_bytes;
+}
+
 // Bfloat16 values of columns begin .. begin + count - 1 of a panel, in place or decoded into scratch. Where
 // count is no multiple of Step, zeros follow up to one.
 template <size_t Step>
 const uint16_t* decoded(const PrefillArgs& a, size_t panel, size_t begin, size_t count, uint16_t* scratch) {
-    const uint8_t* const from = a.panels + panel * a.panel_bytes;
+    const uint8_t* const from = panel_at(a, panel);
     if (a.unpack) {
         a.unpack(from, begin, begin + count, scratch);
         return scratch;
@@ -39,9 +43,8 @@ Ahead ahead(const PrefillArgs& a, size_t panel, size_t panels, size_t begin, siz
     }
     if (begin >= a.k) return {};
     const size_t columns = a.k - begin < Columns ? a.k - begin : Columns;
-    const uint8_t* const at = a.panels + next * a.panel_bytes + a.panel_bytes * begin / a.k;
-    const bool two = next + 1 < a.panel_count;
-    return {{at, two ? at + a.panel_bytes : at}, a.panel_bytes * columns / a.k};
+    const size_t offset = a.panel_bytes * begin / a.k, other = next + 1 < a.panel_count ? next + 1 : next;
+    return {{panel_at(a, next) + offset, panel_at(a, other) + offset}, a.panel_bytes * columns / a.k};
 }
 
 // Calls multiply(panel, panels, weights, begin, count): weights[i] are the values of panel + i. Blocks of K

@@ -174,7 +174,9 @@ struct Experts::Chunk {
     void gather_tokens(const Worker& worker);
     void gate_up(const Worker& worker);
     void gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count);
-    void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h);
+    void gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count);
+    void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
+                     size_t stride);
     void down(const Worker& worker);
     void down_group(const Worker& worker, const Group& group, size_t panel, size_t width);
     void add(const Group& group, size_t row, size_t count, size_t panel, size_t width, const float* out);
@@ -188,9 +190,9 @@ struct Experts::Chunk {
                                                  m.cols, rows, count, to, width * kPanelRows});
     }
     void multiply(const Worker& worker, const PanelMatrix& m, size_t panel, size_t width, const Tiles& rows,
-                  size_t row, size_t count, float* to) const {
+                  size_t row, size_t count, float* to, const PanelMatrix* second = nullptr) const {
         prefill(layer.kernels_, m, panel, width, rows, row / rows.rows, divide_up(count, rows.rows),
-                decoded + worker.index * kDecodedValues, to);
+                decoded + worker.index * kDecodedValues, to, second);
     }
 };
 
@@ -388,8 +390,12 @@ void Experts::Chunk::gate_up(const Worker& worker) {
 void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
     const Expert& expert = layer.experts_[group.expert];
+    if (group.gate && group.up && expert.gate.format == expert.up.format) {
+        return gate_up_rows_at_once(worker, task, row, count);
+    }
     float* const gate = out(worker);
     float* const up = gate + kOutFloats;
+    const size_t stride = task.width * kPanelRows;
     const auto product = [&](const PanelMatrix& m, bool tiled, float* to) {
         if (tiled) return multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
         multiply(m, task.panel, task.width, token_rows[static_cast<size_t>(policy(m))] + group.first + row,
@@ -397,19 +403,32 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
     };
     product(expert.gate, group.gate, gate);
     product(expert.up, group.up, up);
-    layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, up, count * task.width * kPanelRows,
-                                                                    gate);
-    keep_hidden(worker, task, row, count, gate);
+    layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, up, count * stride, gate);
+    keep_hidden(worker, task, row, count, gate, stride);
+}
+
+// The same in one pass over the tiles of inputs; a row of gate's results and one of up's lie side by side.
+void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count) {
+    const Group& group = groups[task.group];
+    const Expert& expert = layer.experts_[group.expert];
+    float* const both = out(worker);
+    const size_t width = task.width * kPanelRows;
+    multiply(worker, expert.gate, task.panel, task.width, group.inputs, row, count, both, &expert.up);
+    for (size_t i = 0; i < count; ++i) {
+        float* const gate = both + 2 * i * width;
+        layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, gate + width, width, gate);
+    }
+    keep_hidden(worker, task, row, count, both, 2 * width);
 }
 
 // Prepares h for the down product: the columns are whole int8 groups, since a task has an even number of
 // panels or ends the row.
 void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count,
-                                 const float* h) {
+                                 const float* h, size_t stride) {
     const Group& group = groups[task.group];
     const Policy rounding = group.down ? Policy::kBf16 : policy(layer.experts_[group.expert].down);
-    const size_t stride = task.width * kPanelRows, begin = task.panel * kPanelRows;
-    const size_t end = std::min(begin + stride, layer.intermediate_);
+    const size_t begin = task.panel * kPanelRows;
+    const size_t end = std::min(begin + task.width * kPanelRows, layer.intermediate_);
     uint8_t* const scratch = row_scratch(worker);
     for (size_t i = 0; i < count; ++i) {
         uint8_t* const to = group.down ? scratch : const_cast<uint8_t*>(hidden_rows[group.first + row + i]);

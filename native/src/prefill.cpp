@@ -37,11 +37,23 @@ size_t prefill_width(size_t panels, size_t row_tasks, int threads) {
 }
 
 void prefill(const Kernels& kernels, const PanelMatrix& weight, size_t panel, size_t width,
-             const Tiles& tiles, size_t tile, size_t count, uint16_t* scratch, float* out) {
-    kernels.prefill.matmul({weight.panels + panel * weight.panel_bytes, weight.panel_bytes, width,
-                            weight.cols, kernels.formats[weight.format].unpack,
-                            tiles.data + tile * tiles.bytes, tiles.bytes, count, tiles.rows, scratch, out,
-                            width * kPanelRows});
+             const Tiles& tiles, size_t tile, size_t count, uint16_t* scratch, float* out,
+             const PanelMatrix* second) {
+    const size_t all = second ? 2 * width : width, at = panel * weight.panel_bytes;
+    kernels.prefill.matmul({.panels = weight.panels + at,
+                            .more = second ? second->panels + at : nullptr,
+                            .split = width,
+                            .panel_bytes = weight.panel_bytes,
+                            .panel_count = all,
+                            .k = weight.cols,
+                            .unpack = kernels.formats[weight.format].unpack,
+                            .tiles = tiles.data + tile * tiles.bytes,
+                            .tile_bytes = tiles.bytes,
+                            .tile_count = count,
+                            .tile_rows = tiles.rows,
+                            .scratch = scratch,
+                            .out = out,
+                            .out_stride = all * kPanelRows});
 }
 
 }  // namespace kt

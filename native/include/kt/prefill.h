@@ -39,8 +39,10 @@ size_t tiles_per_task(const Tiles& tiles);
 size_t prefill_width(size_t panels, size_t row_tasks, int threads);
 
 // Tiles tile .. tile + count - 1 times panels panel .. panel + width - 1; out [count * tiles.rows][16 *
-// width].
+// width]. With a second weight of the same shape and format: times its panels too, in one pass over the rows;
+// out [count * tiles.rows][2][16 * width].
 void prefill(const Kernels& kernels, const PanelMatrix& weight, size_t panel, size_t width,
-             const Tiles& tiles, size_t tile, size_t count, uint16_t* scratch, float* out);
+             const Tiles& tiles, size_t tile, size_t count, uint16_t* scratch, float* out,
+             const PanelMatrix* second = nullptr);
 
 }  // namespace kt

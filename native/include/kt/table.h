@@ -95,8 +95,10 @@ using GatherFn = void (*)(const uint8_t* row, size_t begin, size_t end, size_t t
 // for all rows of all tiles. A row's result is the same bits whatever tile, call and company it is in.
 struct PrefillArgs {
     const uint8_t* panels;
+    const uint8_t* more;  // where panels from `split` on are: a second weight of the same form
+    size_t split;
     size_t panel_bytes;
-    size_t panel_count;
+    size_t panel_count;  // of both
     size_t k;
     UnpackFn unpack;  // null: the panels are bfloat16
     const uint8_t* tiles;
