@@ -9,11 +9,11 @@
 namespace kt {
 namespace {
 
-// Measured on 16 threads of an Emerald Rapids Xeon, 2048 x 2048, weights from memory, GFLOP/s of the direct
-// path and of this: BF16 at 4 rows 544 and 510, at 8 733 and 914, at 256 949 and 4358; Q8_0 at 32 rows 2025
-// and 1750, at 64 2163 and 2621; Q4_1 at 32 rows 1870 and 1863, at 64 2203 and 3019.
+// GFLOP/s of the direct path and of this on 16 threads of an Emerald Rapids Xeon, 2048 x 2048, weights from
+// memory: BF16 at 4 rows 360 and 391, at 8 634 and 720, at 256 856 and 3414; Q8_0 at 32 rows 1932 and 1740,
+// at 64 2118 and 2467; Q4_1 at 32 rows 1929 and 1916, at 64 2049 and 2558.
 constexpr uint32_t kFromBf16 = 8;
-constexpr uint32_t kFromInt8 = 48;
+constexpr uint32_t kFromInt8 = 40;
 
 }  // namespace
 
