@@ -4,5 +4,5 @@
 
 namespace kt {
 extern const KernelTable kt_table_avx2;
-constexpr KernelTable kt_table_avx2 = make_full_table("avx2");
+constexpr KernelTable kt_table_avx2 = make_full_table("avx2", vector_prefill);
 }  // namespace kt

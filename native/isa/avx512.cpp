@@ -4,5 +4,5 @@
 
 namespace kt {
 extern const KernelTable kt_table_avx512;
-constexpr KernelTable kt_table_avx512 = make_full_table("avx512");
+constexpr KernelTable kt_table_avx512 = make_full_table("avx512", vector_prefill);
 }  // namespace kt

@@ -4,5 +4,5 @@
 
 namespace kt {
 extern const KernelTable kt_table_scalar;
-constexpr KernelTable kt_table_scalar = make_full_table("scalar");
+constexpr KernelTable kt_table_scalar = make_full_table("scalar", vector_prefill);
 }  // namespace kt

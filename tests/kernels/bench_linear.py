@@ -1,7 +1,8 @@
 """Speed of Linear and Experts on this machine: `python tests/kernels/bench_linear.py [threads ...]`.
 
 Decode: GB/s of packed weights at one row, over more weights than the caches hold, next to a plain read
-in the same run. Prefill: GFLOP/s at 512 rows. Median and spread of the repeats.
+in the same run. Prefill: GFLOP/s by the direct path and by the prefill path at several row counts, weights
+of one layer; the thresholds in native/isa come from these. Median and spread of the repeats.
 """
 
 import statistics
@@ -13,9 +14,12 @@ import numpy as np
 import torch
 
 from kt_core.kernels import SUPPORTED, Experts, Linear, info, read_rate, set_threads
+from kt_core.kernels.native import load
 
 BLOCK = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q8_0": (32, 34), "Q4_1": (32, 20)}
 ROWS, COLS = 2048, 2048
+COUNTS = (16, 64, 256, 512)
+NEVER = 1 << 30
 MEMORY = 256 << 20
 
 
@@ -46,10 +50,22 @@ def bench(fmt, tier=None):
     while sum(layer.nbytes for layer in layers) < MEMORY:
         layers.append(Linear(matrix, tier=tier))
     total = sum(layer.nbytes for layer in layers)
-    one, many = torch.randn(1, COLS), torch.randn(512, COLS)
-    decode = seconds(lambda: [layer(one) for layer in layers], 9)
-    prefill = seconds(lambda: layers[0](many), 9)
-    return rate(total, decode), rate(2 * 512 * ROWS * COLS, prefill)
+    one = torch.randn(1, COLS)
+    return rate(total, seconds(lambda: [layer(one) for layer in layers], 9)), paths(layers[0])
+
+
+def paths(layer):
+    """GFLOP/s of the direct and of the prefill path at each of COUNTS."""
+    out = []
+    for rows in COUNTS:
+        x = torch.randn(rows, COLS)
+        rates = []
+        for first in (NEVER, 1):
+            load().force_prefill(first)
+            rates.append(2 * rows * ROWS * COLS / seconds(lambda x=x: layer(x), 9)[0] / 1e9)
+        out.append(f"{rows}: {rates[0]:.0f} {rates[1]:.0f}")
+    load().force_prefill(0)
+    return ", ".join(out)
 
 
 def bench_experts(fmt, experts=64, hidden=2048, intermediate=768, chosen=8):
@@ -75,7 +91,7 @@ def main():
         print(f"  plain read    {read_rate(MEMORY, 9) / 1e9:7.1f} GB/s")
         for fmt in sorted(SUPPORTED):
             decode, prefill = bench(fmt)
-            print(f"  linear  {fmt:5} {decode} GB/s  {prefill} GFLOP/s")
+            print(f"  linear  {fmt:5} {decode} GB/s  direct and prefill GFLOP/s at {prefill} rows")
         for fmt in sorted(SUPPORTED - {"F32"}):
             decode, prefill = bench_experts(fmt)
             print(f"  experts {fmt:5} {decode} GB/s  {prefill} GFLOP/s")

@@ -10,14 +10,17 @@ import pytest
 import torch
 
 from kt_core import errors
-from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_threads
+from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_deterministic, set_threads
 
 TIERS = cases.tiers()
 
 
 @pytest.fixture(autouse=True)
-def _threads():
+def _one_path():
+    """These tests are about the direct path, whatever the number of rows; test_prefill.py has the other."""
+    set_deterministic(True)
     yield
+    set_deterministic(False)
     set_threads(2)
 
 

@@ -22,6 +22,17 @@ struct Q8_0 {
         }
     }
 
+    // d q is exact in float32, so a weight is rounded once.
+    static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
+        panel += begin / kGroup * info.step_bytes;
+        for (; begin < end; begin += kGroup, panel += info.step_bytes) {
+            const F32x16 d = load_f16(panel), zero = multiply(d, -128.0f);
+            for (size_t j = 0; j < 8; ++j, out += 64) {
+                store_scaled(out, load_bytes(panel + 32 + 64 * j), d, zero);
+            }
+        }
+    }
+
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
