@@ -37,6 +37,11 @@ KT_INLINE uint16_t f32_to_bf16(float x) {
     return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
 }
 
+// Sum of a group's 32 activations; sums points at Group32::sums.
+KT_INLINE float total(const uint8_t* sums) {
+    return static_cast<float>(load_as<int16_t>(sums) + load_as<int16_t>(sums + 2));
+}
+
 // Asks for Bytes of the panel 4 KiB ahead. With one to three rows a kernel runs at the memory's rate by
 // itself and the extra instructions cost (31 -> 28 GB/s on Zen 4); from four rows on the arithmetic between
 // two loads hides the stream from the core's own look-ahead: Q4_1, 8 rows, 172 -> 290 GFLOP/s there.
