@@ -29,15 +29,21 @@ HALVES = {
 }
 
 
+def scale_bytes(format: str) -> set[int]:
+    """Byte offsets in a block that hold floating-point scales, or parts of them."""
+    parts = {"MXFP4": {0}, "IQ1_M": {49, 51, 53, 55}}
+    return parts.get(format, {at + i for at in HALVES[format] for i in (0, 1)})
+
+
 def random_blocks(format: str, count: int, seed: int = 0) -> np.ndarray:
     """uint8 [count, block bytes]"""
     rng = np.random.default_rng(seed)
     blocks = rng.integers(0, 256, (count, FORMATS[format].block_bytes), dtype=np.uint8)
-    scales = (rng.standard_normal((count, 2)) / 64).astype(np.float16)
+    scales = (rng.standard_normal((count, 2)) / 1024).astype(np.float16)
     for i, at in enumerate(HALVES[format]):
         blocks[:, at : at + 2] = scales[:, i : i + 1].view(np.uint8)
     if format == "MXFP4":
-        blocks[:, 0] = rng.integers(112, 122, count)  # powers of two below 1
+        blocks[:, 0] = rng.integers(108, 118, count)  # powers of two below 1
     if format == "IQ1_M":  # a float16 in the upper nibbles of the last four 16-bit words
         words = blocks[:, 48:56].view("<u2")
         nibbles = scales[:, :1].view("<u2") >> np.array([0, 4, 8, 12], np.uint16) & 15

@@ -68,8 +68,8 @@ float random_value() {
 
 // Where a block's float16 scales lie, for formats that have them elsewhere than at 0.
 const std::map<std::string, std::vector<size_t>> kHalves = {
-    {"Q4_1", {0, 2}},   {"Q5_1", {0, 2}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}},
-    {"Q2_K", {80, 82}}, {"Q3_K", {108}},  {"Q6_K", {208}},  {"MXFP4", {}},
+    {"Q4_1", {0, 2}}, {"Q5_1", {0, 2}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q2_K", {80, 82}},
+    {"Q3_K", {108}},  {"Q6_K", {208}},  {"MXFP4", {}},    {"IQ1_M", {}},
 };
 
 // Stored weights with random quants and moderate scales.
@@ -90,6 +90,7 @@ void fill_stored(const FormatInfo& info, Guarded& memory) {
                 std::memcpy(p + at + i, &kScale, 2);
             }
             if (name == "MXFP4") p[at] = 124;
+            if (name == "IQ1_M") p[at + 55] = static_cast<uint8_t>((p[at + 55] & 0x0f) | 0x20);
         }
     }
 }

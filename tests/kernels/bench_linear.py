@@ -22,7 +22,7 @@ MEMORY = 256 << 20
 def stored(fmt, rows, cols, seed=0):
     """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
     size = FORMATS[fmt].block_bytes * cols // FORMATS[fmt].block_size
-    data = np.random.default_rng(seed).integers(0, 48, (rows, size), dtype=np.uint8)
+    data = np.random.default_rng(seed).integers(64, 112, (rows, size), dtype=np.uint8)
     return SimpleNamespace(format=fmt, rows=rows, cols=cols, data=data)
 
 

@@ -56,6 +56,9 @@ class Stored:
     values: np.ndarray
 
 
+QUANTISED = {"F32", "F16", "BF16", "Q8_0", "Q4_1"}  # the rest are random blocks
+
+
 def columns(format: str, cols: int) -> int:
     """cols, or the next multiple of the format's block."""
     size = BLOCKS[format].block_size
@@ -65,7 +68,7 @@ def columns(format: str, cols: int) -> int:
 def stored(format: str, rows: int, cols: int, seed: int = 0) -> Stored:
     """A random weight: numbers quantised by the gguf package, or random blocks; decoded by it in any case."""
     kind = gguf.GGMLQuantizationType[format]
-    if format in ("F32", "F16", "BF16", "Q8_0", "Q4_1"):
+    if format in QUANTISED:
         dense = np.random.default_rng(seed).standard_normal((rows, cols), dtype=np.float32) * np.float32(0.1)
         raw = np.ascontiguousarray(gguf.quants.quantize(dense, kind)).view(np.uint8)
     else:

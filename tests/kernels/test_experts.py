@@ -12,8 +12,10 @@ TIERS = cases.tiers()
 
 # h passes through the policy of `down`: a kernel's h and the reference's differ by a float32 rounding, which
 # can move one int8 or bf16 step (1/254 or 2^-9 of a value). Few of a row's values sit on such an edge, so
-# the row moves by less than one step over the square root of the intermediate size.
+# the row moves by less than one step over the square root of the intermediate size; random blocks have
+# minimums and outliers of their own, so that one of their values may make up most of a row: a whole step.
 TOLERANCE = {"f32": 5e-6, "bf16": 1e-3, "int8": 2e-3}
+RANDOM_BLOCKS = 1 / 127
 MIXES = [
     *((format,) * 3 for format in POLICY),
     ("Q4_1", "Q4_1", "Q8_0"),
@@ -59,7 +61,7 @@ def call(layer, x, ids, weights):
 
 
 def tolerance(mix):
-    return TOLERANCE[POLICY[mix[2]]]
+    return TOLERANCE[POLICY[mix[2]]] if set(mix) <= cases.QUANTISED else RANDOM_BLOCKS
 
 
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)

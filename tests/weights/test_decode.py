@@ -52,8 +52,8 @@ def test_special_numbers_survive():
 
 
 def test_unknown_format_lists_the_known():
-    with pytest.raises(Unsupported, match=r"IQ1_S.*Q4_1"):
-        decode("IQ1_S", np.zeros((1, 50), np.uint8))
+    with pytest.raises(Unsupported, match=r"TQ1_0.*Q4_1"):
+        decode("TQ1_0", np.zeros((1, 54), np.uint8))
 
 
 def test_a_strided_view_is_decoded():

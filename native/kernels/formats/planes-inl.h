@@ -139,7 +139,7 @@ struct E2M1 : Nibbles<12> {
     }
 };
 
-// As BytePair, for values with 128 added. `bytes` are the values as stored.
+// As BytePair, for values with 128 added.
 struct SignedPair {
     Bytes first, second;
 };
@@ -157,6 +157,22 @@ struct UnevenNibbles : Nibbles<128> {
     static KT_INLINE SignedPair pair(const uint8_t* q) {
         const BytePair index = Nibbles<128>::pair<V>(q);
         return {lookup(kTable, index.first), lookup(kTable, index.second)};
+    }
+
+    template <int First, int Second>
+    static KT_INLINE I32x16 start(const uint8_t* sums) {
+        return start_128<First, Second>(sums);
+    }
+};
+
+// Decoded values with 128 added, one byte each: not a form in memory but what a grid format makes of a group.
+struct WholeBytes {
+    static constexpr size_t kBytes = 512;
+    static constexpr float kZero = 128;
+
+    template <int V>
+    static KT_INLINE SignedPair pair(const uint8_t* q) {
+        return {load_bytes(q + 128 * V), load_bytes(q + 128 * V + 64)};
     }
 
     template <int First, int Second>

@@ -42,11 +42,25 @@ KT_INLINE void six_bits(const uint8_t* p, uint8_t* out) {
     store_bytes(out + 192, with_bits<0x30, -2>(high_nibbles(second), high));
 }
 
+// One group: its planes and the scales of its sub-blocks.
+struct Group {
+    const uint8_t* q;
+    const uint8_t* scales;
+};
+constexpr size_t kScratch = 512 + 64;
+
 // F brings info, Planes, kHead, kSub, kMinimum, put_head, values (a group's 32 integers) and subs, and may
-// replace sub_scale.
+// replace what stands first here.
 template <class F>
 struct SuperBlock {
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
+
+    static KT_INLINE F32x16 super_scale(const uint8_t* panel) { return load_f16(panel); }
+
+    // scratch has kScratch bytes, for formats that decode a group before they multiply.
+    static KT_INLINE Group group(const uint8_t* panel, const Subs& subs, size_t g, uint8_t*) {
+        return {panel + F::kHead + g * F::Planes::kBytes, subs.scales + g * (kGroup / F::kSub) * 16};
+    }
 
     static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
         static_assert(F::kHead + kGroups * F::Planes::kBytes == F::info.step_bytes);
@@ -102,61 +116,59 @@ struct SuperBlock {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
-        alignas(64) uint8_t buffer[2 * kSuper];
+        alignas(64) uint8_t buffer[2 * kSuper], scratch[kScratch];
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); panel += F::info.step_bytes) {
             const Subs subs = F::subs(panel, buffer);
             if constexpr (F::kMinimum) take_minimums<R>(panel, subs.minimums, rows, at, sum);
-            const uint8_t *q = panel + F::kHead, *scale = subs.scales;
             F32x16 totals[R];
             KT_UNROLL for (int r = 0; r < R; ++r) totals[r] = zero_f32();
-            for (size_t g = 0; g < kGroups; ++g, at += sizeof(Group32), q += F::Planes::kBytes) {
-                prefetch<R, F::info.step_bytes / kGroups>(q);
+            for (size_t g = 0; g < kGroups; ++g, at += sizeof(Group32)) {
+                const auto [q, scales] = F::group(panel, subs, g, scratch);
+                prefetch<R, F::info.step_bytes / kGroups>(panel + g * (F::info.step_bytes / kGroups));
                 I32x16 sums[R];
                 KT_UNROLL for (int r = 0; r < R; ++r) sums[r] = zero_i32();
                 if constexpr (F::kSub == kGroup) {
-                    add_part<R, 0, 4>(q, scale, rows, at, sums);
-                    scale += 16;
+                    add_part<R, 0, 4>(q, scales, rows, at, sums);
                 } else {
-                    add_part<R, 0, 2>(q, scale, rows, at, sums);
-                    add_part<R, 2, 4>(q, scale + 16, rows, at, sums);
-                    scale += 32;
+                    add_part<R, 0, 2>(q, scales, rows, at, sums);
+                    add_part<R, 2, 4>(q, scales + 16, rows, at, sums);
                 }
                 KT_UNROLL for (int r = 0; r < R; ++r) {
                     const float s = load_as<float>(rows[r] + at + offsetof(Group32, scale));
                     totals[r] = multiply_add(to_f32(sums[r]), s, totals[r]);
                 }
             }
-            const F32x16 d = load_f16(panel);
+            const F32x16 d = F::super_scale(panel);
             KT_UNROLL for (int r = 0; r < R; ++r) sum[r] = multiply_add(totals[r], d, sum[r]);
         }
     }
 
     template <int Begin, int End>
-    static KT_INLINE void unpack_part(const uint8_t* panel, const Subs& subs, size_t group, size_t sub,
-                                      uint16_t* out) {
-        const F32x16 scale =
-            multiply_add(to_f32(F::sub_scale(subs.scales + 16 * sub)), load_f16(panel), zero_f32());
+    static KT_INLINE void unpack_part(const uint8_t* panel, const uint8_t* q, const uint8_t* scale,
+                                      const uint8_t* minimum, uint16_t* out) {
+        const F32x16 d = multiply_add(to_f32(F::sub_scale(scale)), F::super_scale(panel), zero_f32());
         F32x16 offset = zero_f32();
         if constexpr (F::kMinimum) {
-            const F32x16 minus = multiply(load_f16(panel + 32), -1.0f);
-            offset = multiply_add(to_f32(load_u8(subs.minimums + 16 * sub)), minus, offset);
+            offset = multiply_add(to_f32(load_u8(minimum)), multiply(load_f16(panel + 32), -1.0f), offset);
         }
-        const uint8_t* q = panel + F::kHead + group * F::Planes::kBytes;
-        unpack_pairs<typename F::Planes, Begin, End>(q, scale, offset, out);
+        unpack_pairs<typename F::Planes, Begin, End>(q, d, offset, out);
     }
 
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
-        alignas(64) uint8_t buffer[2 * kSuper];
+        alignas(64) uint8_t buffer[2 * kSuper], scratch[kScratch];
         for (size_t k = begin; k < end; k += kSuper) {
             const uint8_t* from = panel + k / kSuper * F::info.step_bytes;
             const Subs subs = F::subs(from, buffer);
+            const uint8_t* minimum = subs.minimums;
             for (size_t g = 0; g < kGroups; ++g, out += kGroup * kPanelRows) {
+                const auto [q, scales] = F::group(from, subs, g, scratch);
                 if constexpr (F::kSub == kGroup) {
-                    unpack_part<0, 4>(from, subs, g, g, out);
+                    unpack_part<0, 4>(from, q, scales, minimum, out);
                 } else {
-                    unpack_part<0, 2>(from, subs, g, 2 * g, out);
-                    unpack_part<2, 4>(from, subs, g, 2 * g + 1, out);
+                    unpack_part<0, 2>(from, q, scales, minimum, out);
+                    unpack_part<2, 4>(from, q, scales + 16, F::kMinimum ? minimum + 16 : nullptr, out);
                 }
+                if constexpr (F::kMinimum) minimum += 16 * (kGroup / F::kSub);
             }
         }
     }
