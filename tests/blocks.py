@@ -39,11 +39,11 @@ def random_blocks(format: str, count: int, seed: int = 0) -> np.ndarray:
     """uint8 [count, block bytes]"""
     rng = np.random.default_rng(seed)
     blocks = rng.integers(0, 256, (count, FORMATS[format].block_bytes), dtype=np.uint8)
-    scales = (rng.standard_normal((count, 2)) / 1024).astype(np.float16)
+    scales = (rng.standard_normal((count, 2)) / 4096).astype(np.float16)
     for i, at in enumerate(HALVES[format]):
         blocks[:, at : at + 2] = scales[:, i : i + 1].view(np.uint8)
     if format == "MXFP4":
-        blocks[:, 0] = rng.integers(108, 118, count)  # powers of two below 1
+        blocks[:, 0] = rng.integers(106, 116, count)  # powers of two below 1
     if format == "IQ1_M":  # a float16 in the upper nibbles of the last four 16-bit words
         words = blocks[:, 48:56].view("<u2")
         nibbles = scales[:, :1].view("<u2") >> np.array([0, 4, 8, 12], np.uint16) & 15

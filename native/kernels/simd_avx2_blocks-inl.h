@@ -35,6 +35,29 @@ KT_INLINE I32x16 dot(I32x16 sum, const BytePair& w, const int8_t* activation) {
             add_products(sum.hi, w.first.hi, w.second.hi, a, b)};
 }
 
+KT_INLINE __m256i signed_four_rows(const uint8_t* values, const uint8_t* signs) {
+    const __m256i rows = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(load_as<int32_t>(signs)), rows);
+    const __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+    return _mm256_sign_epi8(load_256(values), _mm256_or_si256(negative, _mm256_set1_epi8(1)));
+}
+
+// The lower or (Odd) the upper halves of the rows of a and b, in order.
+template <bool Odd>
+KT_INLINE __m256i halves_of_rows(__m256i a, __m256i b) {
+    constexpr int kOrder = Odd ? 0xdd : 0x88;
+    const __m256 mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), kOrder);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8);
+}
+
+KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
+    const __m256i a = signed_four_rows(values, signs), b = signed_four_rows(values + 32, signs + 4);
+    const __m256i c = signed_four_rows(values + 64, signs + 8), d = signed_four_rows(values + 96, signs + 12);
+    return {{halves_of_rows<false>(a, b), halves_of_rows<false>(c, d)},
+            {halves_of_rows<true>(a, b), halves_of_rows<true>(c, d)}};
+}
+
 // Shifts of 16-bit lanes carry bits over from the neighbouring byte; Mask must not select those.
 template <int Mask, int Shift>
 KT_INLINE __m256i shifted_bits(__m256i plane) {

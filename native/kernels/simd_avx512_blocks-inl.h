@@ -29,6 +29,18 @@ KT_INLINE I32x16 dot(I32x16 sum, const BytePair& w, const int8_t* activation) {
 }
 #endif
 
+KT_INLINE __m512i signed_eight_rows(const uint8_t* values, const uint8_t* signs) {
+    const __m512i all = _mm512_loadu_si512(values);
+    return _mm512_mask_sub_epi8(all, load_as<__mmask64>(signs), _mm512_setzero_si512(), all);
+}
+
+KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
+    const __m512i a = signed_eight_rows(values, signs), b = signed_eight_rows(values + 64, signs + 8);
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return {{_mm512_permutex2var_epi32(a, even, b)}, {_mm512_permutex2var_epi32(a, odd, b)}};
+}
+
 // Shifts of 16-bit lanes carry bits over from the neighbouring byte; Mask must not select those.
 template <int Shift>
 KT_INLINE __m512i shifted(__m512i plane) {

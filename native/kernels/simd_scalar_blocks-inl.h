@@ -37,6 +37,20 @@ KT_INLINE I32x16 dot(const I32x16& sum, const BytePair& w, const int8_t* activat
     return out;
 }
 
+// Eight values of 16 rows, stored row after row with 128 added, as two vectors of four: negated (about 128)
+// where the row's byte of `signs` has the value's bit set.
+KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
+    BytePair out;
+    for (int i = 0; i < 16; ++i) {
+        for (int j = 0; j < 8; ++j) {
+            const int value = values[8 * i + j], negative = signs[i] >> j & 1;
+            Bytes& half = j < 4 ? out.first : out.second;
+            half.byte[4 * i + j % 4] = static_cast<uint8_t>(negative ? -value : value);
+        }
+    }
+    return out;
+}
+
 // The bits of Mask of every byte, after a shift to the left (Shift < 0: to the right).
 template <int Mask, int Shift>
 KT_INLINE Bytes bits(const Bytes& plane) {

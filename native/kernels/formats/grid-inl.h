@@ -1,8 +1,8 @@
 // What formats share whose values are entries of a grid (GGUF: IQ1, IQ2, IQ3): super-blocks of 256,
 // w = d * factor * scale_j * q, where eight (four) consecutive q are a grid entry, with signs of their own.
-// Panel: for each super-block a head that begins with 16 float16 d, then for each group the records of 16
-// rows: a group's own bytes one after another. A kernel decodes a group to bytes before it multiplies:
-// one table read for each entry, so it is the core, not the memory, that limits one row.
+// Panel: for each super-block a head that begins with 16 float16 d, then for each group arrays of 16 rows: of
+// each of its bytes, 16-bit or 32-bit words. A kernel decodes a group to bytes before it multiplies. Every
+// entry takes a table read and a store, so it is the core, not the memory, that limits one row.
 #pragma once
 
 #include "grids-inl.h"
@@ -31,54 +31,84 @@ constexpr Entries<4 * Words> entries(const uint64_t (&grid)[Words], const int (&
     return out;
 }
 
-// Eight sign bits as bytes of 0 or 255.
-constexpr Entries<256> sign_bytes() {
-    Entries<256> out{};
-    for (size_t i = 0; i < 256; ++i) {
-        for (size_t j = 0; j < 8; ++j) {
-            if (i >> j & 1) out.entry[i] |= uint64_t{255} << (8 * j);
+// Byte or word i of a group's arrays; size is that of all arrays before it, for one row.
+template <class T>
+KT_INLINE void put(uint8_t* group, size_t size, size_t r, T value) {
+    store_as(group + 16 * size + sizeof(T) * r, value);
+}
+
+// Decoded groups, as Eights reads them, and the scales of two halves.
+struct Decoded {
+    uint64_t values[4][16];
+    uint8_t signs[4][16];
+    uint8_t scales[2][16];
+    uint8_t unused[32];
+};
+static_assert(sizeof(Decoded) == kScratch && offsetof(Decoded, scales) == Eights::kBytes);
+
+// Indices of entries, [4][16] or [8][16].
+using Indices = uint16_t[16];
+
+// Byte indices as they are: through 16 bits, Zen 4 is faster than with loads of bytes.
+KT_INLINE void read_indices(const uint8_t* bytes, size_t count, Indices* index) {
+    for (size_t v = 0; v < count; ++v) {
+        KT_VECTORISE for (size_t r = 0; r < 16; ++r) index[v][r] = bytes[16 * v + r];
+    }
+}
+
+template <size_t N>
+KT_INLINE void read_entries(const Entries<N>& grid, const Indices* index, Decoded* out) {
+    for (size_t v = 0; v < 4; ++v) {
+        for (size_t r = 0; r < 16; ++r) out->values[v][r] = grid.entry[index[v][r]];
+    }
+}
+
+// Entries of four values, two for each eight.
+template <size_t N>
+KT_INLINE void read_half_entries(const Entries<N>& grid, const Indices* index, Decoded* out) {
+    for (size_t v = 0; v < 4; ++v) {
+        for (size_t r = 0; r < 16; ++r) {
+            out->values[v][r] = grid.entry[index[2 * v][r]] | grid.entry[index[2 * v + 1][r]] << 32;
         }
     }
-    return out;
 }
 
-// Seven sign bits; the eighth makes their number even.
-constexpr Entries<128> even_sign_bytes() {
-    Entries<128> out{};
-    for (size_t i = 0; i < 128; ++i) {
-        const size_t odd = (i ^ i >> 1 ^ i >> 2 ^ i >> 3 ^ i >> 4 ^ i >> 5 ^ i >> 6) & 1;
-        out.entry[i] = sign_bytes().entry[i | odd << 7];
+// Seven sign bits and the eighth, which makes their number even.
+KT_INLINE uint8_t even_signs(uint32_t seven) {
+    uint32_t parity = seven ^ seven >> 4;
+    parity ^= parity >> 2;
+    parity ^= parity >> 1;
+    return static_cast<uint8_t>(seven | parity << 7);
+}
+
+// 16 words of 4 x 7 sign bits and, above, a scale: IQ2_XXS and IQ3_XXS.
+KT_INLINE void read_signs_and_scale(const uint8_t* words, Decoded* out) {
+    for (size_t v = 0; v < 4; ++v) {
+        KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+            out->signs[v][r] = even_signs(load_as<uint32_t>(words + 4 * r) >> (7 * v) & 127);
+        }
     }
-    return out;
+    // A stored scale s stands for s + 1/2; the factor takes the doubling back.
+    KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+        out->scales[0][r] = static_cast<uint8_t>(2 * (load_as<uint32_t>(words + 4 * r) >> 28) + 1);
+    }
 }
 
-constexpr uint64_t kOnes = 0x0101010101010101u;
-constexpr Entries<256> kSigns = sign_bytes();
-constexpr Entries<128> kEvenSigns = even_sign_bytes();
-
-// 128 + value where the sign's byte is 0, 128 - value where it is 255; values are 1..127.
-KT_INLINE uint64_t with_signs(uint64_t entry, uint64_t signs) {
-    return (entry ^ signs) + (signs & kOnes);
+// 16 bytes with the scales of two halves: IQ2_XS and IQ2_S.
+KT_INLINE void read_two_scales(const uint8_t* bytes, Decoded* out) {
+    KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+        out->scales[0][r] = static_cast<uint8_t>(2 * (bytes[r] & 15) + 1);
+        out->scales[1][r] = static_cast<uint8_t>(2 * (bytes[r] >> 4) + 1);
+    }
 }
 
-// Elements 8v .. 8v + 7 of a row; tile points at its place in vector 0.
-KT_INLINE void put_eight(uint8_t* tile, size_t v, uint64_t bytes) {
-    store_as(tile + 128 * v, static_cast<uint32_t>(bytes));
-    store_as(tile + 128 * v + 64, static_cast<uint32_t>(bytes >> 32));
-}
-
-// A stored scale s stands for s + 1/2; the factor takes the doubling back.
-KT_INLINE uint8_t odd_scale(uint32_t s) {
-    return static_cast<uint8_t>(2 * s + 1);
-}
-
-// F brings info, kHead, kRecord, kSub, kFactor, put_head, put_record (group g of a stored block) and
-// decode_row: a row's 32 values to put_eight(tile, ..), its scales to scale[0] (and scale[16]).
+// F brings info, kRecord (a group's bytes of one row), kSub, kFactor, put_group (group g of a stored block,
+// row r) and decode, and may replace kHead and put_head.
 template <class F>
 struct GridBlock : SuperBlock<F> {
     static constexpr bool kMinimum = false;
     static constexpr size_t kHead = 32;
-    using Planes = WholeBytes;
+    using Planes = Eights;
 
     static KT_INLINE void put_head(const uint8_t* block, uint8_t* panel, size_t r) {
         store_as(panel + 2 * r, load_as<uint16_t>(block));
@@ -91,7 +121,7 @@ struct GridBlock : SuperBlock<F> {
                 const uint8_t* block = rows[r] + i * F::info.block_bytes;
                 F::put_head(block, panel, r);
                 for (size_t g = 0; g < kGroups; ++g) {
-                    F::put_record(block, g, panel + F::kHead + (g * kPanelRows + r) * F::kRecord);
+                    F::put_group(block, g, panel + F::kHead + g * kPanelRows * F::kRecord, r);
                 }
             }
         }
@@ -103,16 +133,15 @@ struct GridBlock : SuperBlock<F> {
         return multiply(load_f16(panel), F::kFactor);
     }
 
-    __attribute__((noinline)) static void decode(const uint8_t* panel, size_t g, uint8_t* scratch) {
-        const uint8_t* record = panel + F::kHead + g * kPanelRows * F::kRecord;
-        for (size_t r = 0; r < kPanelRows; ++r, record += F::kRecord) {
-            F::decode_row(panel, g, r, record, scratch + 4 * r, scratch + WholeBytes::kBytes + r);
-        }
+    // One copy, not one for each number of rows.
+    __attribute__((noinline)) static void decode_group(const uint8_t* panel, size_t g, uint8_t* scratch) {
+        F::decode(panel, g, panel + F::kHead + g * kPanelRows * F::kRecord,
+                  reinterpret_cast<Decoded*>(scratch));
     }
 
     static KT_INLINE Group group(const uint8_t* panel, const Subs&, size_t g, uint8_t* scratch) {
-        decode(panel, g, scratch);
-        return {scratch, scratch + WholeBytes::kBytes};
+        decode_group(panel, g, scratch);
+        return {scratch, scratch + Eights::kBytes};
     }
 };
 

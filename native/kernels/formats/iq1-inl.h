@@ -11,10 +11,17 @@
 namespace kt {
 namespace {
 
-constexpr Entries<2048> kEntriesIQ1S = entries(kGridIQ1S, {-8, 0, 8});
+constexpr Entries<2048> kEntriesIQ1S = entries(kGridIQ1S, {-7, 1, 9});  // moved up
 
-KT_INLINE uint64_t moved(uint64_t entry, bool down) {
-    return down ? entry - kOnes : entry + kOnes;
+// down is 1 where an eight is moved down.
+KT_INLINE void read_moved(const Indices* index, const uint8_t (*down)[16], Decoded* out) {
+    constexpr uint64_t kOnes = 0x0101010101010101u;
+    for (size_t v = 0; v < 4; ++v) {
+        for (size_t r = 0; r < 16; ++r) {
+            out->values[v][r] = kEntriesIQ1S.entry[index[v][r]] - (2 * kOnes & -uint64_t{down[v][r]});
+        }
+    }
+    __builtin_memset(out->signs, 0, sizeof out->signs);
 }
 
 struct IQ1_S : GridBlock<IQ1_S> {
@@ -23,19 +30,26 @@ struct IQ1_S : GridBlock<IQ1_S> {
     static constexpr size_t kSub = 32;
     static constexpr float kFactor = 0.125f;
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint32_t>(block + 2 + 4 * g));
-        store_as(record + 4, load_as<uint16_t>(block + 34 + 2 * g));
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t v = 0; v < 4; ++v) put(group, v, r, block[2 + 4 * g + v]);
+        put(group, 4, r, load_as<uint16_t>(block + 34 + 2 * g));
     }
 
-    static KT_INLINE void decode_row(const uint8_t*, size_t, size_t, const uint8_t* record, uint8_t* tile,
-                                     uint8_t* scale) {
-        const uint32_t high = load_as<uint16_t>(record + 4);
-        for (size_t l = 0; l < 4; ++l) {
-            const size_t index = record[l] | (high >> (3 * l) & 7) << 8;
-            put_eight(tile, l, moved(kEntriesIQ1S.entry[index], high >> 15));
+    static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
+        Indices index[4];
+        uint8_t down[4][16];
+        for (size_t v = 0; v < 4; ++v) {
+            KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+                const uint32_t high = load_as<uint16_t>(group + 64 + 2 * r);
+                index[v][r] = static_cast<uint16_t>(group[16 * v + r] | (high >> (3 * v) & 7) << 8);
+                down[v][r] = static_cast<uint8_t>(high >> 15);
+            }
         }
-        scale[0] = odd_scale(high >> 12 & 7);
+        read_moved(index, down, out);
+        KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+            const uint32_t high = load_as<uint16_t>(group + 64 + 2 * r);
+            out->scales[0][r] = static_cast<uint8_t>(2 * (high >> 12 & 7) + 1);
+        }
     }
 };
 
@@ -57,22 +71,28 @@ struct IQ1_M : GridBlock<IQ1_M> {
         __builtin_memcpy(panel + 32 + 6 * r, &scales, 6);
     }
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint32_t>(block + 4 * g));
-        store_as(record + 4, load_as<uint16_t>(block + 32 + 2 * g));
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t v = 0; v < 4; ++v) put(group, v, r, block[4 * g + v]);
+        put(group, 4, r, load_as<uint16_t>(block + 32 + 2 * g));
     }
 
-    static KT_INLINE void decode_row(const uint8_t* panel, size_t g, size_t r, const uint8_t* record,
-                                     uint8_t* tile, uint8_t* scale) {
-        const uint32_t high = load_as<uint16_t>(record + 4);
-        for (size_t l = 0; l < 4; ++l) {
-            const size_t index = record[l] | (high >> (4 * l) & 7) << 8;
-            put_eight(tile, l, moved(kEntriesIQ1S.entry[index], high >> (4 * l + 3) & 1));
+    static KT_INLINE void decode(const uint8_t* panel, size_t g, const uint8_t* group, Decoded* out) {
+        Indices index[4];
+        uint8_t down[4][16];
+        for (size_t v = 0; v < 4; ++v) {
+            KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+                const uint32_t high = load_as<uint16_t>(group + 64 + 2 * r) >> (4 * v);
+                index[v][r] = static_cast<uint16_t>(group[16 * v + r] | (high & 7) << 8);
+                down[v][r] = high >> 3 & 1;
+            }
         }
-        // six bits of each group; the second byte read after the last row's scales is a record's
-        const uint32_t scales = load_as<uint16_t>(panel + 32 + 6 * r + 6 * g / 8) >> (6 * g % 8);
-        scale[0] = odd_scale(scales & 7);
-        scale[16] = odd_scale(scales >> 3 & 7);
+        read_moved(index, down, out);
+        KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+            // six bits of each group; the second byte read after the last row's scales is a group's
+            const uint32_t scales = load_as<uint16_t>(panel + 32 + 6 * r + 6 * g / 8) >> (6 * g % 8);
+            out->scales[0][r] = static_cast<uint8_t>(2 * (scales & 7) + 1);
+            out->scales[1][r] = static_cast<uint8_t>(2 * (scales >> 3 & 7) + 1);
+        }
     }
 };
 

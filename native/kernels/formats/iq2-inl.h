@@ -21,18 +21,16 @@ struct IQ2_XXS : GridBlock<IQ2_XXS> {
     static constexpr size_t kSub = 32;
     static constexpr float kFactor = 0.125f;
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint64_t>(block + 2 + 8 * g));
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t v = 0; v < 4; ++v) put(group, v, r, block[2 + 8 * g + v]);
+        put(group, 4, r, load_as<uint32_t>(block + 6 + 8 * g));
     }
 
-    static KT_INLINE void decode_row(const uint8_t*, size_t, size_t, const uint8_t* record, uint8_t* tile,
-                                     uint8_t* scale) {
-        const uint32_t signs = load_as<uint32_t>(record + 4);
-        for (size_t l = 0; l < 4; ++l) {
-            const uint64_t entry = kEntriesIQ2XXS.entry[record[l]];
-            put_eight(tile, l, with_signs(entry, kEvenSigns.entry[signs >> (7 * l) & 127]));
-        }
-        scale[0] = odd_scale(signs >> 28);
+    static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
+        Indices index[4];
+        read_indices(group, 4, index);
+        read_entries(kEntriesIQ2XXS, index, out);
+        read_signs_and_scale(group + 64, out);
     }
 };
 
@@ -42,19 +40,22 @@ struct IQ2_XS : GridBlock<IQ2_XS> {
     static constexpr size_t kSub = 16;
     static constexpr float kFactor = 0.125f;
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint64_t>(block + 2 + 8 * g));
-        record[8] = block[66 + g];
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t v = 0; v < 4; ++v) put(group, 2 * v, r, load_as<uint16_t>(block + 2 + 8 * g + 2 * v));
+        put(group, 8, r, block[66 + g]);
     }
 
-    static KT_INLINE void decode_row(const uint8_t*, size_t, size_t, const uint8_t* record, uint8_t* tile,
-                                     uint8_t* scale) {
-        for (size_t l = 0; l < 4; ++l) {
-            const uint32_t both = load_as<uint16_t>(record + 2 * l);
-            put_eight(tile, l, with_signs(kEntriesIQ2XS.entry[both & 511], kEvenSigns.entry[both >> 9]));
+    static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
+        Indices index[4];
+        for (size_t v = 0; v < 4; ++v) {
+            KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+                const uint32_t both = load_as<uint16_t>(group + 32 * v + 2 * r);
+                index[v][r] = both & 511;
+                out->signs[v][r] = even_signs(both >> 9);
+            }
         }
-        scale[0] = odd_scale(record[8] & 15);
-        scale[16] = odd_scale(record[8] >> 4);
+        read_entries(kEntriesIQ2XS, index, out);
+        read_two_scales(group + 128, out);
     }
 };
 
@@ -64,21 +65,25 @@ struct IQ2_S : GridBlock<IQ2_S> {
     static constexpr size_t kSub = 16;
     static constexpr float kFactor = 0.125f;
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint32_t>(block + 2 + 4 * g));
-        store_as(record + 4, load_as<uint32_t>(block + 34 + 4 * g));
-        record[8] = block[66 + g];
-        record[9] = block[74 + g];
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t v = 0; v < 4; ++v) {
+            put(group, v, r, block[2 + 4 * g + v]);
+            put(group, 4 + v, r, block[34 + 4 * g + v]);
+        }
+        put(group, 8, r, block[66 + g]);
+        put(group, 9, r, block[74 + g]);
     }
 
-    static KT_INLINE void decode_row(const uint8_t*, size_t, size_t, const uint8_t* record, uint8_t* tile,
-                                     uint8_t* scale) {
-        for (size_t l = 0; l < 4; ++l) {
-            const size_t index = record[l] | (record[8] >> (2 * l) & 3) << 8;
-            put_eight(tile, l, with_signs(kEntriesIQ2S.entry[index], kSigns.entry[record[4 + l]]));
+    static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
+        Indices index[4];
+        for (size_t v = 0; v < 4; ++v) {
+            KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+                index[v][r] = static_cast<uint16_t>(group[16 * v + r] | (group[128 + r] >> (2 * v) & 3) << 8);
+            }
         }
-        scale[0] = odd_scale(record[9] & 15);
-        scale[16] = odd_scale(record[9] >> 4);
+        read_entries(kEntriesIQ2S, index, out);
+        __builtin_memcpy(out->signs, group + 64, 64);
+        read_two_scales(group + 144, out);
     }
 };
 

@@ -18,20 +18,16 @@ struct IQ3_XXS : GridBlock<IQ3_XXS> {
     static constexpr size_t kSub = 32;
     static constexpr float kFactor = 0.25f;
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint64_t>(block + 2 + 8 * g));
-        store_as(record + 8, load_as<uint32_t>(block + 66 + 4 * g));
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t i = 0; i < 8; ++i) put(group, i, r, block[2 + 8 * g + i]);
+        put(group, 8, r, load_as<uint32_t>(block + 66 + 4 * g));
     }
 
-    static KT_INLINE void decode_row(const uint8_t*, size_t, size_t, const uint8_t* record, uint8_t* tile,
-                                     uint8_t* scale) {
-        const uint32_t signs = load_as<uint32_t>(record + 8);
-        for (size_t l = 0; l < 4; ++l) {
-            const uint64_t entry =
-                kEntriesIQ3XXS.entry[record[2 * l]] | kEntriesIQ3XXS.entry[record[2 * l + 1]] << 32;
-            put_eight(tile, l, with_signs(entry, kEvenSigns.entry[signs >> (7 * l) & 127]));
-        }
-        scale[0] = odd_scale(signs >> 28);
+    static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
+        Indices index[8];
+        read_indices(group, 8, index);
+        read_half_entries(kEntriesIQ3XXS, index, out);
+        read_signs_and_scale(group + 128, out);
     }
 };
 
@@ -47,21 +43,25 @@ struct IQ3_S : GridBlock<IQ3_S> {
         for (size_t j = 0; j < 4; ++j) panel[32 + 16 * j + r] = block[106 + j];
     }
 
-    static KT_INLINE void put_record(const uint8_t* block, size_t g, uint8_t* record) {
-        store_as(record, load_as<uint64_t>(block + 2 + 8 * g));
-        record[8] = block[66 + g];
-        store_as(record + 9, load_as<uint32_t>(block + 74 + 4 * g));
+    static KT_INLINE void put_group(const uint8_t* block, size_t g, uint8_t* group, size_t r) {
+        for (size_t i = 0; i < 8; ++i) put(group, i, r, block[2 + 8 * g + i]);
+        for (size_t v = 0; v < 4; ++v) put(group, 8 + v, r, block[74 + 4 * g + v]);
+        put(group, 12, r, block[66 + g]);
     }
 
-    static KT_INLINE void decode_row(const uint8_t* panel, size_t g, size_t r, const uint8_t* record,
-                                     uint8_t* tile, uint8_t* scale) {
-        for (size_t l = 0; l < 4; ++l) {
-            const size_t ninth = static_cast<size_t>(record[8]) >> (2 * l);
-            const uint64_t entry = kEntriesIQ3S.entry[record[2 * l] | (ninth & 1) << 8] |
-                                   kEntriesIQ3S.entry[record[2 * l + 1] | (ninth & 2) << 7] << 32;
-            put_eight(tile, l, with_signs(entry, kSigns.entry[record[9 + l]]));
+    static KT_INLINE void decode(const uint8_t* panel, size_t g, const uint8_t* group, Decoded* out) {
+        Indices index[8];
+        for (size_t i = 0; i < 8; ++i) {
+            KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+                index[i][r] = static_cast<uint16_t>(group[16 * i + r] | (group[192 + r] >> i & 1) << 8);
+            }
         }
-        scale[0] = odd_scale(panel[32 + 16 * (g / 2) + r] >> (4 * (g % 2)) & 15);
+        read_half_entries(kEntriesIQ3S, index, out);
+        __builtin_memcpy(out->signs, group + 128, 64);
+        const uint8_t* scales = panel + 32 + 16 * (g / 2);
+        KT_VECTORISE for (size_t r = 0; r < 16; ++r) {
+            out->scales[0][r] = static_cast<uint8_t>(2 * (scales[r] >> (4 * (g % 2)) & 15) + 1);
+        }
     }
 };
 

@@ -165,14 +165,16 @@ struct UnevenNibbles : Nibbles<128> {
     }
 };
 
-// Decoded values with 128 added, one byte each: not a form in memory but what a grid format makes of a group.
-struct WholeBytes {
-    static constexpr size_t kBytes = 512;
+// What a grid format makes of a group before it multiplies: [4][16][8] values with 128 added, then [4][16]
+// bytes of sign bits.
+struct Eights {
+    static constexpr size_t kBytes = 576;
     static constexpr float kZero = 128;
 
     template <int V>
     static KT_INLINE SignedPair pair(const uint8_t* q) {
-        return {load_bytes(q + 128 * V), load_bytes(q + 128 * V + 64)};
+        const BytePair w = signed_eights(q + 128 * V, q + 512 + 16 * V);
+        return {w.first, w.second};
     }
 
     template <int First, int Second>

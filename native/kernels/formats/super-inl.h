@@ -47,7 +47,7 @@ struct Group {
     const uint8_t* q;
     const uint8_t* scales;
 };
-constexpr size_t kScratch = 512 + 64;
+constexpr size_t kScratch = 576 + 64;
 
 // F brings info, Planes, kHead, kSub, kMinimum, put_head, values (a group's 32 integers) and subs, and may
 // replace what stands first here.
