@@ -12,6 +12,10 @@ policy "bf16": both are rounded by at most 2^-9 of their size, so a result moves
 row's bits depend on the path, and never on the other rows of the call. Deterministic mode keeps to one path.
 """
 
-POLICY: dict[str, str] = {"F32": "f32", "F16": "f32", "BF16": "bf16", "Q8_0": "int8", "Q4_1": "int8"}
+_INT8 = (
+    "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S",
+    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
+POLICY: dict[str, str] = {"F32": "f32", "F16": "f32", "BF16": "bf16"} | dict.fromkeys(_INT8, "int8")
 SUPPORTED = frozenset(POLICY)
 GROUP = 32

@@ -1,5 +1,6 @@
 // AVX-512 F, BW, DQ, VL (Skylake-X and later).
 #include "kernels/simd_avx512-inl.h"
+#include "kernels/simd_avx512_blocks-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

@@ -1,6 +1,7 @@
 // AVX-512 BF16: vdpbf16ps for every format with bfloat16 activations.
 #define KT_BF16
 #include "kernels/simd_avx512-inl.h"
+#include "kernels/simd_avx512_blocks-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

@@ -1,5 +1,6 @@
 // Plain C++ for any CPU; the reference for every other tier.
 #include "kernels/simd_scalar-inl.h"
+#include "kernels/simd_scalar_blocks-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

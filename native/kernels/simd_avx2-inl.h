@@ -130,7 +130,8 @@ KT_INLINE Signed minus_128(Bytes w) {
     return {{lo, hi}, {_mm256_abs_epi8(lo), _mm256_abs_epi8(hi)}};
 }
 
-KT_INLINE I32x16 start_128(int32_t) {
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t*) {
     return {_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 

@@ -125,6 +125,13 @@ KT_INLINE void store_pairs(uint16_t* out, F32x16 even, F32x16 odd) {
 }
 #endif
 
+// -(First * sums[0] + Second * sums[1]) in every lane; sums points at Group32::sums.
+template <int First, int Second>
+KT_INLINE I32x16 minus_sums(const uint8_t* sums) {
+    constexpr uint32_t kBoth = uint32_t{static_cast<uint16_t>(-Second)} << 16 | static_cast<uint16_t>(-First);
+    return {_mm512_madd_epi16(broadcast(sums), _mm512_set1_epi32(static_cast<int>(kBoth)))};
+}
+
 // ---- int8 weights stored with 128 added ----
 
 KT_INLINE Bytes load_bytes(const void* p) {
@@ -141,8 +148,9 @@ KT_INLINE Signed minus_128(Bytes w) {
     return w;
 }
 
-KT_INLINE I32x16 start_128(int32_t sum) {
-    return {_mm512_set1_epi32(-128 * sum)};
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t* sums) {
+    return minus_sums<128 * First, 128 * Second>(sums);
 }
 
 KT_INLINE I32x16 dot(I32x16 sum, Signed w, const int8_t* activation) {
@@ -161,7 +169,8 @@ KT_INLINE Signed minus_128(Bytes w) {
     return {_mm512_abs_epi8(value), _mm512_movepi8_mask(value)};
 }
 
-KT_INLINE I32x16 start_128(int32_t) {
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t*) {
     return {_mm512_setzero_si512()};
 }
 

@@ -122,7 +122,9 @@ KT_INLINE Signed minus_128(const Bytes& w) {
     return out;
 }
 
-KT_INLINE I32x16 start_128(int32_t) {
+// Where a sum with such weights starts; First and Second say which halves of the group it runs over.
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t*) {
     return {};
 }
 

@@ -13,7 +13,18 @@
 #include "formats/bf16-inl.h"
 #include "formats/f16-inl.h"
 #include "formats/f32-inl.h"
+#include "formats/iq1-inl.h"
+#include "formats/iq2-inl.h"
+#include "formats/iq3-inl.h"
+#include "formats/iq4-inl.h"
+#include "formats/mxfp4-inl.h"
+#include "formats/q2_k-inl.h"
+#include "formats/q3_k-inl.h"
+#include "formats/q4_0-inl.h"
 #include "formats/q4_1-inl.h"
+#include "formats/q4_k-inl.h"
+#include "formats/q5_0-inl.h"
+#include "formats/q6_k-inl.h"
 #include "formats/q8_0-inl.h"
 
 namespace kt {
@@ -22,7 +33,8 @@ namespace {
 template <class... F>
 struct List {};
 
-using Formats = List<F32, F16, BF16, Q8_0, Q4_1>;
+using Formats = List<F32, F16, BF16, Q8_0, Q4_1, Q4_0, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M,
+                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4>;
 
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -69,6 +70,12 @@ float random_value() {
     return std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator);
 }
 
+// Where a block's float16 scales lie, for formats that have them elsewhere than at 0.
+const std::map<std::string, std::vector<size_t>> kHalves = {
+    {"Q4_1", {0, 2}}, {"Q5_1", {0, 2}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q2_K", {80, 82}},
+    {"Q3_K", {108}},  {"Q6_K", {208}},  {"MXFP4", {}},    {"IQ1_M", {}},
+};
+
 // Stored weights with random quants and moderate scales.
 void fill_stored(const FormatInfo& info, Guarded& memory) {
     uint8_t* p = memory.as<uint8_t>();
@@ -82,8 +89,12 @@ void fill_stored(const FormatInfo& info, Guarded& memory) {
         } else if (name == "F16" || name == "BF16") {
             p[at + 1] = static_cast<uint8_t>((p[at + 1] & 0x83) | 0x38);  // exponents near 1
         } else {
-            std::memcpy(p + at, &kScale, 2);
-            if (name == "Q4_1") std::memcpy(p + at + 2, &kScale, 2);
+            const auto found = kHalves.find(name);
+            for (const size_t i : found == kHalves.end() ? std::vector<size_t>{0} : found->second) {
+                std::memcpy(p + at + i, &kScale, 2);
+            }
+            if (name == "MXFP4") p[at] = 124;
+            if (name == "IQ1_M") p[at + 55] = static_cast<uint8_t>((p[at + 55] & 0x0f) | 0x20);
         }
     }
 }

@@ -24,11 +24,11 @@ constexpr size_t kPolicies = 3;
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 constexpr size_t kActivations = 2;
 
-// One group of an int8 row: value = scale * q. sum is the sum of q.
+// One group of an int8 row: value = scale * q. sums are those of q's two halves, each at most 16 * 127.
 struct Group32 {
     int8_t q[kGroup];
     float scale;
-    int32_t sum;
+    int16_t sums[2];
 };
 static_assert(sizeof(Group32) == 40);
 

@@ -60,9 +60,8 @@ struct Q4_1 {
             const F32x16 d = load_f16(panel), m = load_f16(panel + 32);
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 const float scale = load_as<float>(rows[r] + at + offsetof(Group32, scale));
-                const float total =
-                    static_cast<float>(load_as<int32_t>(rows[r] + at + offsetof(Group32, sum)));
-                sum[r] = multiply_add(m, scale * total, sum[r]);
+                const float all = total(rows[r] + at + offsetof(Group32, sums));
+                sum[r] = multiply_add(m, scale * all, sum[r]);
                 sum[r] = multiply_add(to_f32(nibble_total(dots[r])), multiply(d, scale), sum[r]);
             }
         }

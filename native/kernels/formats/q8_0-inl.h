@@ -40,7 +40,7 @@ struct Q8_0 {
             prefetch<R, info.step_bytes>(panel);
             I32x16 dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
-                dots[r] = start_128(load_as<int32_t>(rows[r] + at + offsetof(Group32, sum)));
+                dots[r] = start_128<1, 1>(rows[r] + at + offsetof(Group32, sums));
             }
             KT_UNROLL for (int j = 0; j < 8; ++j) {
                 const Signed w = minus_128(load_bytes(panel + 32 + 64 * j));
