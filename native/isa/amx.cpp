@@ -2,6 +2,7 @@
 #define KT_BF16
 #define KT_VBMI
 #include "kernels/simd_avx512-inl.h"
+#include "kernels/simd_avx512_blocks-inl.h"
 #include "kernels/table-inl.h"
 
 #include "kernels/prefill_amx-inl.h"

@@ -1,8 +1,7 @@
 // Q6_K (GGUF): super-blocks of 256, sub-blocks of 16, w = d * scale * (q - 32), q in 0..63, scale int8.
-// Stored, for each half of 128: 64 bytes of nibbles and, in all, 2 x 32 bytes of upper bits, where groups
-// 0..3 of the half are low and high nibbles of bytes 0..31 and 32..63 in the order 0, 2 low, 1, 3 ...:
-// group g of a half has its nibbles in bytes 32 (g % 2) + i, low for g < 2, and its upper bits in bits
-// 2g of byte i. Then 16 scales, then d float16: 210 bytes.
+// Stored: 2 x 64 bytes of nibbles, 2 x 32 bytes of upper bits, 16 scales, d float16: 210 bytes. Element i of
+// group g of a half of 128 has its nibble in byte 32 (g % 2) + i, low for g < 2, and its upper bits at 2g of
+// byte i.
 #pragma once
 
 #include "super-inl.h"
