@@ -313,6 +313,8 @@ void test_prefill_matches_the_decoded_product() {
                             reinterpret_cast<uint16_t*>(decoded.data() + p * decoded_bytes));
                     }
                 }
+                // Another order of the same float32 sums: the error grows with their length.
+                const double sums = 2e-6 * std::max(1.0, static_cast<double>(cols) / 640);
                 constexpr size_t kTokens = 40;
                 std::vector<float> x(kTokens * cols);
                 for (float& value : x) value = random_value();
@@ -330,7 +332,7 @@ void test_prefill_matches_the_decoded_product() {
                                             kTokens, expected.data(), row_floats});
                     const std::vector<float> whole =
                         prefill_multiply(k, f, rows, cols, panels, x.data(), kTokens);
-                    compare(whole, expected, k.prefill.same_bits ? 0 : 2e-6, name.c_str(), info.name);
+                    compare(whole, expected, k.prefill.same_bits ? 0 : sums, name.c_str(), info.name);
                     for (const size_t tokens : {1, 2, 5, 11, 12, 13, 16, 17, 25, 33}) {
                         const size_t first = kTokens - tokens;
                         const std::vector<float> part =
