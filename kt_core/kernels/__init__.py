@@ -5,7 +5,17 @@ The only room that imports the native extension, and only when something is comp
 
 from kt_core.kernels.experts import ACTIVATIONS, Experts
 from kt_core.kernels.linear import Linear
-from kt_core.kernels.native import info, read_rate, set_threads
+from kt_core.kernels.native import info, read_rate, set_deterministic, set_threads
 from kt_core.kernels.policy import POLICY, SUPPORTED
 
-__all__ = ["ACTIVATIONS", "POLICY", "SUPPORTED", "Experts", "Linear", "info", "read_rate", "set_threads"]
+__all__ = [
+    "ACTIVATIONS",
+    "POLICY",
+    "SUPPORTED",
+    "Experts",
+    "Linear",
+    "info",
+    "read_rate",
+    "set_deterministic",
+    "set_threads",
+]

@@ -77,7 +77,8 @@ def info() -> dict[str, Any]:
     """What was compiled, what can run here, what was chosen and why.
 
     Keys: tiers (name, compiled, runnable, needs, missing; lowest first), chosen, reason, features, formats
-    (policy, block and the tier whose kernel serves it), compiler, dropped_tiers, threads, cpus, note.
+    (policy, block, the tier whose kernel serves it, and the rows from which the prefill path does, None for
+    never), deterministic, compiler, dropped_tiers, threads, cpus, note.
     """
     native = load()
     choice = native.chosen()
@@ -87,6 +88,7 @@ def info() -> dict[str, Any]:
         "reason": choice["reason"],
         "features": native.features(),
         "formats": native.formats(),
+        "deterministic": native.deterministic(),
         "compiler": native.compiler(),
         "dropped_tiers": native.dropped_tiers().split(),
         **native.pool(),
@@ -102,6 +104,15 @@ def set_threads(n: int, cpus: list[int] | None = None) -> None:
     if not 1 <= n <= MAX_THREADS:
         raise ValueError(f"expected 1 to {MAX_THREADS} threads, got {n}")
     load().set_threads(n, list(cpus or []))
+
+
+def set_deterministic(on: bool) -> None:
+    """Whether a row's result must be the same bits whatever other rows it comes with.
+
+    Off by default, on with KT_DETERMINISTIC=1: then many rows never take a path with other rounding, at the
+    price of slower prompts where such a path exists.
+    """
+    load().set_deterministic(on)
 
 
 def read_rate(nbytes: int, repeats: int = 5) -> float:

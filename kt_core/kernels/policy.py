@@ -4,8 +4,18 @@
 scale = max|x| / 127 in float32, q = x / scale rounded to nearest even; a group of zeros has scale 0.
 Sums are float32 (int32 inside an int8 group), along K in one order whatever the number of rows and
 threads. Values that are not finite make the whole row's result not finite.
+
+From info()["formats"][format]["prefill_from"] rows on (for an expert: of its own) a layer takes the prefill
+path. There a format whose policy is "int8" is decoded to bfloat16, to nearest even, and meets activations of
+policy "bf16": both are rounded by at most 2^-9 of their size, so a result moves by at most
+(2^-8 + 2^-18) sum |x w| from the exact product; int8 activations alone allow 1/254 of a group's largest. A
+row's bits depend on the path, and never on the other rows of the call. Deterministic mode keeps to one path.
 """
 
-POLICY: dict[str, str] = {"F32": "f32", "F16": "f32", "BF16": "bf16", "Q8_0": "int8", "Q4_1": "int8"}
+_INT8 = (
+    "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S",
+    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
+POLICY: dict[str, str] = {"F32": "f32", "F16": "f32", "BF16": "bf16"} | dict.fromkeys(_INT8, "int8")
 SUPPORTED = frozenset(POLICY)
 GROUP = 32

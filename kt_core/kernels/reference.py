@@ -35,7 +35,7 @@ def round_int8(x: Array) -> Array:
 
 
 def round_activations(x: Array, format: str) -> Array:
-    """x [..., K] as a weight of `format` sees it, float64."""
+    """x [..., K] as a weight of `format` sees it on its direct path, float64."""
     rounding: dict[str, Callable[[Array], Array]] = {
         "f32": lambda values: values,
         "bf16": round_bf16,
@@ -44,9 +44,19 @@ def round_activations(x: Array, format: str) -> Array:
     return rounding[POLICY[format]](np.asarray(x, np.float32)).astype(np.float64)
 
 
-def linear(x: Array, weight: Array, format: str, bias: Array | None = None) -> Array:
-    """x [..., K] with weight [N, K] (decoded) of `format`: float64 [..., N]."""
-    y: Array = round_activations(x, format) @ weight.astype(np.float64).T
+def rounded(x: Array, weight: Array, format: str, path: str = "direct") -> tuple[Array, Array]:
+    """Both factors as `path` multiplies them, float64. "prefill" differs for formats of policy int8."""
+    if path not in ("direct", "prefill"):
+        raise ValueError(f"unknown path {path!r}. Known: direct, prefill")
+    if path == "direct" or POLICY[format] != "int8":
+        return round_activations(x, format), weight.astype(np.float64)
+    return round_bf16(np.asarray(x, np.float32)).astype(np.float64), round_bf16(weight).astype(np.float64)
+
+
+def linear(x: Array, weight: Array, format: str, bias: Array | None = None, path: str = "direct") -> Array:
+    """x [..., K] with weight [N, K] (decoded) of `format` by "direct" or "prefill": float64 [..., N]."""
+    a, w = rounded(x, weight, format, path)
+    y: Array = a @ w.T
     return y if bias is None else y + bias.astype(np.float64)
 
 
@@ -65,19 +75,30 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": silu, "gelu_tanh": g
 Part = tuple[str, Array]  # format, decoded weight
 
 
-def experts(x: Array, ids: Array, weights: Array, parts: dict[int, tuple[Part, Part, Part]], activation: str) -> Array:
+def experts(
+    x: Array,
+    ids: Array,
+    weights: Array,
+    parts: dict[int, tuple[Part, Part, Part]],
+    activation: str,
+    prefill_from: int | None = None,
+) -> Array:
     """x [T, H], ids and weights [T, K], parts[expert] = (gate, up, down): float64 [T, H].
 
-    ids without parts contribute nothing; experts add up in ascending order. h is float32.
+    ids without parts contribute nothing; experts add up in ascending order. h is float32. Experts with at
+    least prefill_from rows take the prefill path.
     """
+    rows = {expert: int((ids == expert).sum()) for expert in parts}
+    paths = {e: "direct" if prefill_from is None or n < prefill_from else "prefill" for e, n in rows.items()}
     y: Array = np.zeros(x.shape, np.float64)
     for token in range(x.shape[0]):
         for slot in np.argsort(ids[token], kind="stable"):
-            expert = parts.get(int(ids[token, slot]))
-            if expert is None:
+            index = int(ids[token, slot])
+            if index not in parts:
                 continue
-            (gate_format, gate), (up_format, up), (down_format, down) = expert
-            g = linear(x[token], gate, gate_format)
-            h = (ACTIVATIONS[activation](g) * linear(x[token], up, up_format)).astype(np.float32)
-            y[token] += float(weights[token, slot]) * linear(h, down, down_format)
+            (gate_format, gate), (up_format, up), (down_format, down) = parts[index]
+            path = paths[index]
+            g = linear(x[token], gate, gate_format, path=path)
+            h = (ACTIVATIONS[activation](g) * linear(x[token], up, up_format, path=path)).astype(np.float32)
+            y[token] += float(weights[token, slot]) * linear(h, down, down_format, path=path)
     return y

@@ -13,7 +13,11 @@ from kt_core.types import Decision, Machine, ModelFiles, ModelSpec, Plan, Server
 
 __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 
-KERNEL_FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")  # the kernels' own list must be the same; a test compares
+# The kernels' own list must be the same; a test compares.
+KERNEL_FORMATS = (
+    "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
+    "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
 DTYPES = ("float32",)
 OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "rules", "force")
 MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from kt_core.errors import Unsupported
 from kt_core.formats import FORMATS
+from kt_core.weights import grids
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -130,6 +131,52 @@ def _q6_k(b: Bytes) -> Floats:
     return ((_half(b, 208) * scales)[..., None] * values).reshape(*b.shape[:-1], 256)
 
 
+def _two_bits(packed: Bytes) -> Bytes:
+    """64 bytes -> [8, 32]: each run of 32 bytes gives four groups, from bits 0-1, 2-3, 4-5 and 6-7."""
+    shifts = np.array([0, 2, 4, 6], dtype=np.uint8)[:, None]
+    values: Bytes = packed.reshape(*packed.shape[:-1], 2, 1, 32) >> shifts & np.uint8(3)
+    return values.reshape(*packed.shape[:-1], 8, 32)
+
+
+def _q2_k(b: Bytes) -> Floats:
+    values = _two_bits(b[..., 16:80]).reshape(*b.shape[:-1], 16, 16).astype(np.float32)
+    scale, minimum = _half(b, 80) * (b[..., :16] & 15), _half(b, 82) * (b[..., :16] >> 4)
+    return (scale[..., None] * values - minimum[..., None]).reshape(*b.shape[:-1], 256)
+
+
+def _q3_k(b: Bytes) -> Floats:
+    """Scale j has its low nibble in byte j % 8 of 12 (low for j < 8), its two high bits in byte 8 + j % 4."""
+    third = (b[..., None, 0:32] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+    values = (_two_bits(b[..., 32:96]) | third << 2).reshape(*b.shape[:-1], 16, 16).astype(np.float32) - 4
+    low = _nibbles(b[..., 96:104])
+    high = np.concatenate([b[..., 104:108] >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    scale = _half(b, 108) * ((low | high << 4).astype(np.float32) - 32)
+    return (scale[..., None] * values).reshape(*b.shape[:-1], 256)
+
+
+_UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
+
+
+def _iq4_nl(b: Bytes) -> Floats:
+    return _half(b, 0) * _UNEVEN[_nibbles(b[..., 2:])]
+
+
+def _iq4_xs(b: Bytes) -> Floats:
+    """Eight 6-bit scales: two high bits each in a 16-bit word, low nibbles in 4 bytes."""
+    high = np.ascontiguousarray(b[..., 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    low = np.stack([b[..., 4:8] & 15, b[..., 4:8] >> 4], axis=-1).reshape(*b.shape[:-1], 8)
+    scale: Floats = _half(b, 0) * ((low | high << 4).astype(np.float32) - 32)
+    values: Floats = _UNEVEN[_nibbles(b[..., 8:].reshape(*b.shape[:-1], 8, 16))]
+    return (scale[..., None] * values).reshape(*b.shape[:-1], 256)
+
+
+def _mxfp4(b: Bytes) -> Floats:
+    """2^(e - 127) * E2M1; float64 in between, as half of the smallest scales is subnormal."""
+    values: Floats = (np.exp2(b[..., :1].astype(np.float64) - 127) * _E2M1[_nibbles(b[..., 1:])]).astype(np.float32)
+    return values
+
+
 DECODERS: dict[str, Callable[[Bytes], Floats]] = {
     "F32": _plain("<f4"),
     "F16": _plain("<f2"),
@@ -150,4 +197,10 @@ DECODERS: dict[str, Callable[[Bytes], Floats]] = {
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
+    **grids.DECODERS,
 }

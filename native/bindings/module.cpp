@@ -130,6 +130,8 @@ py::dict format_dict(const std::string& tier) {
         entry["policy"] = policy_name(info.policy);
         entry["block"] = info.block;
         entry["tier"] = kernels.provider[i];
+        const size_t from = kernels.prefill_from(i);
+        entry["prefill_from"] = from == SIZE_MAX ? py::object(py::none()) : py::object(py::int_(from));
         out[info.name] = entry;
     }
     return out;
@@ -175,6 +177,9 @@ PYBIND11_MODULE(_native, m) {
     m.def("compiler", [] { return KT_COMPILER; });
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
     m.def("pool", &pool_dict);
+    m.def("deterministic", &kt::deterministic);
+    m.def("force_prefill", [](int64_t rows) { kt::force_prefill(positive(rows)); }, py::arg("rows"));
+    m.def("set_deterministic", &kt::set_deterministic, py::arg("on"));
     m.def(
         "set_threads", [](int n, std::vector<int> cpus) { kt::default_pool().resize(n, std::move(cpus)); },
         py::arg("threads"), py::arg("cpus"), py::call_guard<py::gil_scoped_release>());

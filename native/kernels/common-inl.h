@@ -6,6 +6,9 @@
 #define KT_INLINE inline __attribute__((always_inline))
 // Row loops must be unrolled fully, else accumulators live in memory; GCC's own limit is too low for 8 rows.
 #define KT_UNROLL _Pragma("GCC unroll 16")
+// A loop for the compiler to vectorise: its iterations do not depend on each other, and it is not to be
+// unrolled away before that, as GCC does with 16 iterations.
+#define KT_VECTORISE _Pragma("GCC ivdep") _Pragma("GCC unroll 1")
 
 namespace kt {
 namespace {
@@ -35,6 +38,11 @@ KT_INLINE uint16_t f32_to_bf16(float x) {
     const uint32_t bits = f32_to_bits(x);
     const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
+}
+
+// Sum of a group's 32 activations; sums points at Group32::sums.
+KT_INLINE float total(const uint8_t* sums) {
+    return static_cast<float>(load_as<int16_t>(sums) + load_as<int16_t>(sums + 2));
 }
 
 // Asks for Bytes of the panel 4 KiB ahead. With one to three rows a kernel runs at the memory's rate by

@@ -30,17 +30,17 @@ KT_INLINE void quantise_group(const float* x, Group32* out) {
     const float scale = bits_to_f32(static_cast<uint32_t>(top)) / 127.0f;
     const bool usable = finite && scale > 0.0f;
     const float divisor = usable ? scale : 1.0f;
-    int32_t sum = 0;
+    int32_t sums[2] = {};
     for (size_t i = 0; i < kGroup; ++i) {
         float q = usable ? __builtin_rintf(x[i] / divisor) : 0.0f;
         q = q > 127.0f ? 127.0f : q;
         q = q < -127.0f ? -127.0f : q;
         const int32_t value = static_cast<int32_t>(q);
         out->q[i] = static_cast<int8_t>(value);
-        sum += value;
+        sums[i / 16] += value;
     }
     out->scale = finite ? (usable ? scale : 0.0f) : __builtin_nanf("");
-    out->sum = sum;
+    for (size_t half = 0; half < 2; ++half) out->sums[half] = static_cast<int16_t>(sums[half]);
 }
 
 inline void prepare_int8(const float* x, size_t begin, size_t end, uint8_t* row) {

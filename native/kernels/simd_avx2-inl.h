@@ -9,6 +9,7 @@ namespace kt {
 namespace {
 
 constexpr int kRowBlock = 4;  // 8 accumulators of 16 registers; more rows would spill in the inner loop
+constexpr int kTileRows = 6, kTilePanels = 1;  // 12 accumulators, 2 weights, 1 activation
 
 struct F32x16 {
     __m256 lo, hi;
@@ -129,7 +130,8 @@ KT_INLINE Signed minus_128(Bytes w) {
     return {{lo, hi}, {_mm256_abs_epi8(lo), _mm256_abs_epi8(hi)}};
 }
 
-KT_INLINE I32x16 start_128(int32_t) {
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t*) {
     return {_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 
@@ -141,6 +143,22 @@ KT_INLINE I32x16 dot(I32x16 sum, const Signed& w, const int8_t* activation) {
     const __m256i a = _mm256_set1_epi32(load_as<int32_t>(activation));
     return {add_pairs(sum.lo, _mm256_maddubs_epi16(w.magnitude.lo, _mm256_sign_epi8(a, w.value.lo))),
             add_pairs(sum.hi, _mm256_maddubs_epi16(w.magnitude.hi, _mm256_sign_epi8(a, w.value.hi)))};
+}
+
+// ---- decoding: four values of k for 16 rows, byte * scale + offset, as two vectors of a BF16 panel ----
+
+template <int J>
+KT_INLINE F32x16 byte_to_f32(Bytes w) {
+    const __m256i mask = _mm256_set1_epi32(0xff);
+    return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.lo, 8 * J), mask)),
+            _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.hi, 8 * J), mask))};
+}
+
+KT_INLINE void store_scaled(uint16_t* out, Bytes w, F32x16 scale, F32x16 offset) {
+    store_pairs(out, multiply_add(byte_to_f32<0>(w), scale, offset),
+                multiply_add(byte_to_f32<1>(w), scale, offset));
+    store_pairs(out + 32, multiply_add(byte_to_f32<2>(w), scale, offset),
+                multiply_add(byte_to_f32<3>(w), scale, offset));
 }
 
 // ---- 4-bit weights, unsigned ----

@@ -1,5 +1,6 @@
 // Sixteen lanes as one 512-bit vector. Same names as simd_scalar-inl.h. The including file may define
-// KT_VNNI (vpdpbusd) or KT_BF16 (vdpbf16ps); without them AVX-512 F, BW, DQ and VL suffice.
+// KT_VNNI (vpdpbusd), KT_BF16 (vdpbf16ps) or KT_VBMI (vpermb); without them AVX-512 F, BW, DQ and VL
+// suffice.
 #pragma once
 
 #include <immintrin.h>
@@ -9,7 +10,8 @@
 namespace kt {
 namespace {
 
-constexpr int kRowBlock = 8;  // 8 integer and 8 float accumulators of 32 registers
+constexpr int kRowBlock = 8;                    // 8 integer and 8 float accumulators of 32 registers
+constexpr int kTileRows = 12, kTilePanels = 2;  // 24 float accumulators, 2 weights, 1 activation
 
 struct F32x16 {
     __m512 v;
@@ -76,15 +78,15 @@ KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
 }
 #else
 struct Pairs {
-    __m512 even, odd;
+    F32x16 even, odd;
 };
 
-KT_INLINE __m512 even_half(__m512i pairs) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+KT_INLINE F32x16 even_half(__m512i pairs) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
 }
 
-KT_INLINE __m512 odd_half(__m512i pairs) {
-    return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+KT_INLINE F32x16 odd_half(__m512i pairs) {
+    return {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
 }
 
 KT_INLINE Pairs load_pairs(const void* p) {
@@ -94,10 +96,19 @@ KT_INLINE Pairs load_pairs(const void* p) {
 
 KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
     const __m512i pair = broadcast(activation);
-    return {_mm512_fmadd_ps(w.odd, odd_half(pair), _mm512_fmadd_ps(w.even, even_half(pair), sum.v))};
+    return multiply_add(w.odd, odd_half(pair), multiply_add(w.even, even_half(pair), sum));
 }
 #endif
 
+#ifdef KT_BF16
+// Two values of k for 16 rows as one vector of a BF16 panel, rounded to nearest even; subnormals become zero.
+KT_INLINE void store_pairs(uint16_t* out, F32x16 even, F32x16 odd) {
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
+                                           7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(odd.v, even.v);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(order, halves));
+}
+#else
 // Upper halves rounded to nearest even; a NaN keeps its upper half and becomes quiet.
 KT_INLINE __m512i rounded_bf16(__m512 x) {
     const __m512i bits = _mm512_castps_si512(x);
@@ -111,6 +122,14 @@ KT_INLINE __m512i rounded_bf16(__m512 x) {
 KT_INLINE void store_pairs(uint16_t* out, F32x16 even, F32x16 odd) {
     const __m512i low = _mm512_srli_epi32(rounded_bf16(even.v), 16);
     _mm512_storeu_si512(out, _mm512_mask_blend_epi16(0xaaaaaaaa, low, rounded_bf16(odd.v)));
+}
+#endif
+
+// -(First * sums[0] + Second * sums[1]) in every lane; sums points at Group32::sums.
+template <int First, int Second>
+KT_INLINE I32x16 minus_sums(const uint8_t* sums) {
+    constexpr uint32_t kBoth = uint32_t{static_cast<uint16_t>(-Second)} << 16 | static_cast<uint16_t>(-First);
+    return {_mm512_madd_epi16(broadcast(sums), _mm512_set1_epi32(static_cast<int>(kBoth)))};
 }
 
 // ---- int8 weights stored with 128 added ----
@@ -129,8 +148,9 @@ KT_INLINE Signed minus_128(Bytes w) {
     return w;
 }
 
-KT_INLINE I32x16 start_128(int32_t sum) {
-    return {_mm512_set1_epi32(-128 * sum)};
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t* sums) {
+    return minus_sums<128 * First, 128 * Second>(sums);
 }
 
 KT_INLINE I32x16 dot(I32x16 sum, Signed w, const int8_t* activation) {
@@ -149,7 +169,8 @@ KT_INLINE Signed minus_128(Bytes w) {
     return {_mm512_abs_epi8(value), _mm512_movepi8_mask(value)};
 }
 
-KT_INLINE I32x16 start_128(int32_t) {
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t*) {
     return {_mm512_setzero_si512()};
 }
 
@@ -158,6 +179,44 @@ KT_INLINE I32x16 dot(I32x16 sum, const Signed& w, const int8_t* activation) {
     const __m512i with_sign = _mm512_mask_sub_epi8(a, w.negative, _mm512_setzero_si512(), a);
     const __m512i pairs = _mm512_maddubs_epi16(w.magnitude, with_sign);
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+#endif
+
+// ---- decoding: four values of k for 16 rows, byte * scale + offset, as two vectors of a BF16 panel ----
+
+#if defined(KT_VBMI) && defined(KT_BF16)
+// Byte permutes bring the values straight into the panel's order, 8 rows by 2 values of k to a vector: 8
+// instructions for 32 values, where the general way below takes 23.
+template <int First>
+KT_INLINE __m512 scaled_rows(Bytes w, F32x16 scale, F32x16 offset) {
+    constexpr int kRow = First / 4;
+    const __m512i rows = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                          _mm512_set1_epi32(kRow));
+    const __m512i bytes =
+        _mm512_add_epi32(_mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29),
+                         _mm512_set1_epi32(First));
+    const __m512i values = _mm512_maskz_permutexvar_epi8(0x1111111111111111, bytes, w.v);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(values), _mm512_permutexvar_ps(rows, scale.v),
+                           _mm512_permutexvar_ps(rows, offset.v));
+}
+
+KT_INLINE void store_scaled(uint16_t* out, Bytes w, F32x16 scale, F32x16 offset) {
+    _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(scaled_rows<32>(w, scale, offset),
+                                                          scaled_rows<0>(w, scale, offset)));
+    _mm512_storeu_si512(out + 32, (__m512i)_mm512_cvtne2ps_pbh(scaled_rows<34>(w, scale, offset),
+                                                               scaled_rows<2>(w, scale, offset)));
+}
+#else
+template <int J>
+KT_INLINE F32x16 byte_to_f32(Bytes w) {
+    return {_mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w.v, 8 * J), _mm512_set1_epi32(0xff)))};
+}
+
+KT_INLINE void store_scaled(uint16_t* out, Bytes w, F32x16 scale, F32x16 offset) {
+    store_pairs(out, multiply_add(byte_to_f32<0>(w), scale, offset),
+                multiply_add(byte_to_f32<1>(w), scale, offset));
+    store_pairs(out + 32, multiply_add(byte_to_f32<2>(w), scale, offset),
+                multiply_add(byte_to_f32<3>(w), scale, offset));
 }
 #endif
 

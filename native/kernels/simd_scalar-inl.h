@@ -7,7 +7,8 @@
 namespace kt {
 namespace {
 
-constexpr int kRowBlock = 4;  // rows that share one decoded weight vector
+constexpr int kRowBlock = 2;  // rows that share a decoded weight; 4 gain little and triple the compile time
+constexpr int kTileRows = 4, kTilePanels = 1;
 
 struct F32x16 {
     float lane[16];
@@ -121,7 +122,9 @@ KT_INLINE Signed minus_128(const Bytes& w) {
     return out;
 }
 
-KT_INLINE I32x16 start_128(int32_t) {
+// Where a sum with such weights starts; First and Second say which halves of the group it runs over.
+template <int First, int Second>
+KT_INLINE I32x16 start_128(const uint8_t*) {
     return {};
 }
 
@@ -131,6 +134,19 @@ KT_INLINE I32x16 dot(const I32x16& sum, const Signed& w, const int8_t* activatio
         for (int j = 0; j < 4; ++j) out.lane[i] += w.byte[4 * i + j] * activation[j];
     }
     return out;
+}
+
+// ---- decoding: four values of k for 16 rows, byte * scale + offset, as two vectors of a BF16 panel ----
+
+KT_INLINE void store_scaled(uint16_t* out, const Bytes& w, const F32x16& scale, const F32x16& offset) {
+    for (int pair = 0; pair < 2; ++pair) {
+        F32x16 even, odd;
+        for (int i = 0; i < 16; ++i) {
+            even.lane[i] = w.byte[4 * i + 2 * pair];
+            odd.lane[i] = w.byte[4 * i + 2 * pair + 1];
+        }
+        store_pairs(out + 32 * pair, multiply_add(even, scale, offset), multiply_add(odd, scale, offset));
+    }
 }
 
 // ---- 4-bit weights, unsigned ----

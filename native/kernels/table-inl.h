@@ -1,17 +1,30 @@
 // The list of formats, the loop that every format's kernel runs in, and the tier's table.
 //
-// A format is a struct in formats/<name>-inl.h with `info`, `pack` and `block<R>` (adds the products of
-// one panel with R prepared rows to R sums), written against the sixteen-lane names of simd_*-inl.h.
+// A format is a struct in formats/<name>-inl.h with `info`, `pack`, `block<R>` (adds the products of one
+// panel with R prepared rows to R sums) and, where the policy is int8, `unpack`, written against the
+// sixteen-lane names of simd_*-inl.h.
 // To add one: write that file, include it and list it here.
 #pragma once
 
 #include "activation-inl.h"
+#include "prefill-inl.h"
 #include "prepare-inl.h"
 
 #include "formats/bf16-inl.h"
 #include "formats/f16-inl.h"
 #include "formats/f32-inl.h"
+#include "formats/iq1-inl.h"
+#include "formats/iq2-inl.h"
+#include "formats/iq3-inl.h"
+#include "formats/iq4-inl.h"
+#include "formats/mxfp4-inl.h"
+#include "formats/q2_k-inl.h"
+#include "formats/q3_k-inl.h"
+#include "formats/q4_0-inl.h"
 #include "formats/q4_1-inl.h"
+#include "formats/q4_k-inl.h"
+#include "formats/q5_0-inl.h"
+#include "formats/q6_k-inl.h"
 #include "formats/q8_0-inl.h"
 
 namespace kt {
@@ -20,7 +33,8 @@ namespace {
 template <class... F>
 struct List {};
 
-using Formats = List<F32, F16, BF16, Q8_0, Q4_1>;
+using Formats = List<F32, F16, BF16, Q8_0, Q4_1, Q4_0, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M,
+                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4>;
 
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.
@@ -56,22 +70,43 @@ void matmul(const MatmulArgs& a) {
     }
 }
 
+template <class F>
+constexpr UnpackFn unpack_of() {
+    if constexpr (requires { F::unpack; }) {
+        return F::unpack;
+    } else {
+        return nullptr;
+    }
+}
+
 // Takes(policy) says which formats the tier has better kernels for than the tier below.
 template <class Takes, class... F>
-constexpr KernelTable make_table(const char* name, Takes takes, List<F...>) {
+constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Prefill prefill = {}) {
     static_assert(sizeof...(F) <= kFormatSlots);
     KernelTable table{};
     table.name = name;
+    table.prefill = prefill;
     size_t i = 0;
-    ((table.formats[i++] =
-          takes(F::info.policy) ? FormatEntry{&F::info, &F::pack, &matmul<F>} : FormatEntry{}),
+    ((table.formats[i++] = takes(F::info.policy) ? FormatEntry{&F::info, &F::pack, &matmul<F>, unpack_of<F>()}
+                                                 : FormatEntry{}),
      ...);
     return table;
 }
 
+// For a tier with a prefill kernel and faster decoding, but no matmul of its own.
+template <class... F>
+constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List<F...>) {
+    KernelTable table{};
+    table.name = name;
+    table.prefill = prefill;
+    size_t i = 0;
+    ((table.formats[i++].unpack = unpack_of<F>()), ...);
+    return table;
+}
+
 // For tiers that bring a wider vector and so everything anew.
-[[maybe_unused]] constexpr KernelTable make_full_table(const char* name) {
-    KernelTable table = make_table(name, [](Policy) { return true; }, Formats{});
+[[maybe_unused]] constexpr KernelTable make_full_table(const char* name, Prefill prefill) {
+    KernelTable table = make_table(name, [](Policy) { return true; }, Formats{}, prefill);
     table.prepare[static_cast<size_t>(Policy::kF32)] = prepare_f32;
     table.prepare[static_cast<size_t>(Policy::kBf16)] = prepare_bf16;
     table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;

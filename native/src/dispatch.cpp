@@ -1,5 +1,6 @@
 #include "kt/dispatch.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -50,6 +51,13 @@ extern const KernelTable kt_table_amx;
 
 namespace {
 
+std::atomic<bool> always_direct = [] {
+    const char* value = std::getenv("KT_DETERMINISTIC");
+    return value && std::string_view(value) == "1";
+}();
+
+std::atomic<size_t> prefill_forced{0};
+
 constexpr Features kAvx2Tier = kAvx2 | kFma | kF16c | kOsYmm;
 constexpr Features kAvx512Tier = kAvx2Tier | kAvx512f | kAvx512bw | kAvx512dq | kAvx512vl | kOsZmm;
 // CPUs are not a line: VBMI and BF16 each need only the base, AMX everything.
@@ -92,10 +100,14 @@ Kernels resolve(const Tier& top, Features features) {
         for (size_t i = 0; i < kActivations; ++i) {
             if (!out.activate[i]) out.activate[i] = table.activate[i];
         }
+        if (!out.prefill.matmul) out.prefill = table.prefill;
         for (size_t i = 0; i < kFormatSlots; ++i) {
-            if (out.formats[i].matmul || !table.formats[i].matmul) continue;
-            out.formats[i] = table.formats[i];
-            out.provider[i] = tier->name;
+            const UnpackFn unpack = out.formats[i].unpack;
+            if (!out.formats[i].matmul && table.formats[i].matmul) {
+                out.formats[i] = table.formats[i];
+                out.provider[i] = tier->name;
+            }
+            out.formats[i].unpack = unpack ? unpack : table.formats[i].unpack;
         }
     }
     return out;
@@ -157,6 +169,27 @@ size_t Kernels::format(std::string_view name) const {
     }
     throw std::invalid_argument("no kernel for weight format '" + std::string(name) +
                                 "'. Known: " + join(known));
+}
+
+void force_prefill(size_t rows) {
+    prefill_forced.store(rows, std::memory_order_relaxed);
+}
+
+bool deterministic() {
+    return always_direct.load(std::memory_order_relaxed);
+}
+
+void set_deterministic(bool on) {
+    always_direct.store(on, std::memory_order_relaxed);
+}
+
+size_t Kernels::prefill_from(size_t format) const {
+    const Policy policy = formats[format].info->policy;
+    const size_t forced = prefill_forced.load(std::memory_order_relaxed);
+    const size_t from = forced ? forced : prefill.from[static_cast<size_t>(policy)];
+    if (policy == Policy::kInt8 && !formats[format].unpack) return SIZE_MAX;
+    const bool same = prefill.same_bits && policy == Policy::kBf16;
+    return from == 0 || policy == Policy::kF32 || (deterministic() && !same) ? SIZE_MAX : from;
 }
 
 const Choice& chosen() {

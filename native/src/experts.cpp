@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "kt/prefill.h"
+
 namespace kt {
 namespace {
 
@@ -12,16 +14,30 @@ enum Slot : size_t {
     kBegins,
     kActive,
     kTasks,
+    kTiles,
+    kRuns,
+    kTurns,
     kWide,
-    kTile,
+    kOut,
+    kRow,
+    kDecoded,
+    kInputs,
     kHidden,
     kHiddenRows,
     kSums,
     kTokens,
-    kTokenRows
+    kTokenRows = kTokens + kPolicies,
 };
 
-constexpr size_t kTileFloats = kRowsPerTask * kPanelsPerTask * kPanelRows;
+// Tokens of a chunk: as many as this much memory holds, so that the experts of a long prompt get many rows
+// each, within bounds.
+constexpr size_t kChunkBytes = size_t{256} << 20;
+constexpr size_t kMostTokens = 4096;
+
+// Routes of a run of experts, from which its products outweigh the turns that its tasks wait for.
+constexpr size_t kRoutesPerRun = 64;
+
+constexpr size_t kOutFloats = std::max(kPrefillFloats, kRowsPerTask * kPanelsPerTask * kPanelRows);
 
 // One (token, expert) pair of a chunk.
 struct Route {
@@ -29,18 +45,31 @@ struct Route {
     float weight;
 };
 
-// An expert that the chunk uses, and its routes.
+// An expert that the chunk uses, its routes, and which of its products take the prefill path.
 struct Group {
     size_t expert;
     size_t first;
     size_t count;
+    bool gate = false, up = false, down = false;
+    Tiles inputs{};  // of gate and up
+    Tiles hidden{};  // of down
+
+    bool tiled() const { return gate || up; }
 };
 
-// Columns of h: panels [panel, panel + width) of gate and of up.
+// Columns of h: panels [panel, panel + width) of gate and of up, for rows of the group.
 struct Task {
     size_t group;
     size_t panel;
     size_t width;
+    size_t row;
+    size_t count;
+};
+
+// A tile of gathered inputs.
+struct TileTask {
+    size_t group;
+    size_t tile;
 };
 
 }  // namespace
@@ -94,14 +123,15 @@ void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& u
     experts_[index] = std::move(packed);
 }
 
-// Up to kRowsPerChunk tokens, from routing to written rows. Three phases: prepared tokens are needed by
-// all gate/up tasks, and all of h by the down tasks.
+// Some tokens, from routing to written rows. Phases: prepared tokens, in tiles where a group wants them, are
+// needed by all gate/up tasks, and all of h by the down tasks.
 struct Experts::Chunk {
     const Experts& layer;
     const ExpertsCall& call;
     Pool::Lease& lease;
     const size_t first_token;
     const size_t tokens;
+    const size_t* const prefill_from;  // for each format
 
     Route* routes = nullptr;  // by expert, then token, then slot
     Group* groups = nullptr;  // ascending expert
@@ -109,35 +139,60 @@ struct Experts::Chunk {
     size_t route_count = 0;
     Task* tasks = nullptr;
     size_t task_count = 0;
+    TileTask* tiles = nullptr;
+    size_t tile_count = 0;
+    size_t* runs =
+        nullptr;  // first group of each run of groups whose down products are one task, and the end
+    size_t run_count = 0;
+    Turn* turns = nullptr;                       // for each block of down's columns: whose run may add to it
     const uint8_t** token_rows[kPolicies] = {};  // for each route; null where no expert wants the policy
     uint8_t* token_memory[kPolicies] = {};
     size_t token_stride[kPolicies] = {};
-    const uint8_t** hidden_rows = nullptr;
-    uint8_t* hidden_memory = nullptr;
-    size_t hidden_stride = 0;
+    const uint8_t** hidden_rows = nullptr;  // for each route whose down product is direct
     float* wide = nullptr;
-    float* tiles = nullptr;
+    float* outs = nullptr;
+    uint8_t* row_memory = nullptr;  // one bfloat16 row of h for each thread
+    size_t row_stride = 0;
+    uint16_t* decoded = nullptr;
     float* sums = nullptr;  // [tokens, hidden]
     size_t down_width = 0;
+    size_t down_blocks = 0;
     size_t bytes = 0;  // of weights that pass through the kernels
-    Phase preparing{}, multiplying{}, summing{};
+    Phase preparing{}, gathering{}, multiplying{}, summing{};
 
+    const Prefill& path() const { return layer.kernels_.prefill; }
     Policy policy(const PanelMatrix& m) const { return layer.kernels_.formats[m.format].info->policy; }
+    PrepareFn prepare(Policy p) const { return layer.kernels_.prepare[static_cast<size_t>(p)]; }
 
     void route();
+    void choose_paths();
     void list_tasks();
+    void list_runs();
     void allocate();
-    void share_out();
+    void allocate_hidden();
     void prepare_tokens(const Worker& worker);
+    void gather_tokens(const Worker& worker);
     void gate_up(const Worker& worker);
-    void gate_up_rows(const Group& group, const Task& task, size_t row, size_t count, float* tile);
+    void gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count);
+    void gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count);
+    void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
+                     size_t stride);
     void down(const Worker& worker);
-    void down_columns(size_t panel, size_t width, float* tile);
+    void down_group(const Worker& worker, const Group& group, size_t panel, size_t width);
+    void add(const Group& group, size_t row, size_t count, size_t panel, size_t width, const float* out);
+
+    float* out(const Worker& worker) const { return outs + worker.index * 2 * kOutFloats; }
+    uint8_t* row_scratch(const Worker& worker) const { return row_memory + worker.index * row_stride; }
 
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
-                  float* out) const {
+                  float* to) const {
         layer.kernels_.formats[m.format].matmul({m.panels + panel * m.panel_bytes, m.panel_bytes, width,
-                                                 m.cols, rows, count, out, width * kPanelRows});
+                                                 m.cols, rows, count, to, width * kPanelRows});
+    }
+    void multiply(const Worker& worker, const PanelMatrix& m, size_t panel, size_t width, const Tiles& rows,
+                  size_t row, size_t count, float* to, const PanelMatrix* second = nullptr) const {
+        prefill(layer.kernels_, m, panel, width, rows, row / rows.rows, divide_up(count, rows.rows),
+                decoded + worker.index * kDecodedValues, to, second);
     }
 };
 
@@ -156,7 +211,7 @@ void Experts::Chunk::route() {
         if (used(ids[i])) ++begins[ids[i] + 1];
     }
     for (size_t e = 0; e < experts; ++e) {
-        if (begins[e + 1]) groups[group_count++] = {e, begins[e], begins[e + 1]};
+        if (begins[e + 1]) groups[group_count++] = {.expert = e, .first = begins[e], .count = begins[e + 1]};
         begins[e + 1] += begins[e];
     }
     route_count = begins[experts];
@@ -166,54 +221,132 @@ void Experts::Chunk::route() {
     }
 }
 
+// By each expert's own row count.
+void Experts::Chunk::choose_paths() {
+    for (size_t g = 0; g < group_count; ++g) {
+        Group& group = groups[g];
+        const Expert& expert = layer.experts_[group.expert];
+        group.gate = group.count >= prefill_from[expert.gate.format];
+        group.up = group.count >= prefill_from[expert.up.format];
+        group.down = group.count >= prefill_from[expert.down.format];
+        if (group.tiled()) group.inputs = tile_shape(path(), group.count, layer.hidden_);
+        if (group.down) group.hidden = tile_shape(path(), group.count, layer.intermediate_);
+        bytes += expert.memory.bytes() * group.count;
+    }
+}
+
+// Direct: a task is a block of columns for all of the group's rows, which pass kRowsPerTask at a time. Tiled:
+// rows are shared out as well, so that an expert that most tokens chose keeps all threads busy.
 void Experts::Chunk::list_tasks() {
     const size_t panels = divide_up(layer.intermediate_, kPanelRows);
-    tasks = lease.scratch<Task>(kTasks, group_count * divide_up(panels, 2));
+    size_t row_tasks = 0;
     for (size_t g = 0; g < group_count; ++g) {
-        const Expert& expert = layer.experts_[groups[g].expert];
-        const size_t width = panels_per_task(
-            panels * group_count, expert.gate.panel_bytes + expert.up.panel_bytes, lease.threads());
-        for (size_t p = 0; p < panels; p += width) tasks[task_count++] = {g, p, std::min(width, panels - p)};
+        const Tiles& inputs = groups[g].inputs;
+        tile_count += inputs.count;
+        row_tasks += groups[g].tiled() ? divide_up(inputs.count, tiles_per_task(inputs)) : 1;
     }
+    tasks = lease.scratch<Task>(kTasks, row_tasks * divide_up(panels, 2));
+    tiles = lease.scratch<TileTask>(kTiles, tile_count);
+    const size_t tiled_width = prefill_width(panels, row_tasks, lease.threads());
+    TileTask* next = tiles;
+    for (size_t g = 0; g < group_count; ++g) {
+        const Group& group = groups[g];
+        const Expert& expert = layer.experts_[group.expert];
+        const size_t direct_width = panels_per_task(
+            panels * group_count, expert.gate.panel_bytes + expert.up.panel_bytes, lease.threads());
+        const size_t width = group.tiled() ? tiled_width : direct_width;
+        const size_t height = group.tiled() ? tiles_per_task(group.inputs) * group.inputs.rows : group.count;
+        for (size_t row = 0; row < group.count; row += height) {
+            for (size_t p = 0; p < panels; p += width) {
+                tasks[task_count++] = {g, p, std::min(width, panels - p), row,
+                                       std::min(height, group.count - row)};
+            }
+        }
+        for (size_t t = 0; t < group.inputs.count; ++t) *next++ = {g, t};
+    }
+}
+
+// A down task is a block of columns of y for a run of consecutive experts: all of them for few routes; with
+// many, one expert or a few, so that all threads read the same h at about the same time.
+void Experts::Chunk::list_runs() {
+    runs = lease.scratch<size_t>(kRuns, group_count + 2);
+    size_t down_bytes = 64, waiting = 0;
+    for (size_t g = 0; g < group_count; ++g) {
+        down_bytes += layer.experts_[groups[g].expert].down.panel_bytes;
+    }
+    runs[run_count++] = 0;
+    for (size_t g = 0; g + 1 < group_count; ++g) {
+        waiting += groups[g].count;
+        if (waiting < kRoutesPerRun) continue;
+        runs[run_count++] = g + 1;
+        waiting = 0;
+    }
+    runs[run_count] = group_count;
+    const size_t panels = divide_up(layer.hidden_, kPanelRows);
+    down_width = run_count > 1 ? prefill_width(panels, 2, lease.threads())
+                               : panels_per_task(panels, down_bytes, lease.threads());
+    down_blocks = divide_up(panels, down_width);
+    turns = lease.scratch<Turn>(kTurns, down_blocks);
+    for (size_t i = 0; i < down_blocks; ++i) new (&turns[i]) Turn;
 }
 
 void Experts::Chunk::allocate() {
     const size_t threads = static_cast<size_t>(lease.threads());
     for (size_t g = 0; g < group_count; ++g) {
-        const Expert& expert = layer.experts_[groups[g].expert];
-        for (const PanelMatrix* m : {&expert.gate, &expert.up}) {
-            token_stride[static_cast<size_t>(policy(*m))] = prepared_bytes(policy(*m), layer.hidden_);
+        const Group& group = groups[g];
+        const Expert& expert = layer.experts_[group.expert];
+        const Policy gate = group.gate ? Policy::kBf16 : policy(expert.gate);
+        const Policy up = group.up ? Policy::kBf16 : policy(expert.up);
+        for (const Policy p : {gate, up}) {
+            token_stride[static_cast<size_t>(p)] = prepared_bytes(p, layer.hidden_);
         }
-        hidden_stride = std::max(hidden_stride, prepared_bytes(policy(expert.down), layer.intermediate_));
     }
     for (size_t i = 0; i < kPolicies; ++i) {
         if (!token_stride[i]) continue;
-        token_memory[i] = lease.scratch<uint8_t>(kTokens + 2 * i, tokens * token_stride[i]);
-        token_rows[i] = lease.scratch<const uint8_t*>(kTokenRows + 2 * i, route_count);
+        token_memory[i] = lease.scratch<uint8_t>(kTokens + i, tokens * token_stride[i]);
+        token_rows[i] = lease.scratch<const uint8_t*>(kTokenRows + i, route_count);
         for (size_t r = 0; r < route_count; ++r)
             token_rows[i][r] = token_memory[i] + routes[r].token * token_stride[i];
     }
-    hidden_memory = lease.scratch<uint8_t>(kHidden, route_count * hidden_stride);
-    hidden_rows = lease.scratch<const uint8_t*>(kHiddenRows, route_count);
-    for (size_t r = 0; r < route_count; ++r) hidden_rows[r] = hidden_memory + r * hidden_stride;
+    allocate_hidden();
     wide = lease.scratch<float>(kWide, threads * layer.hidden_);
-    tiles = lease.scratch<float>(kTile, threads * 2 * kTileFloats);
+    outs = lease.scratch<float>(kOut, threads * 2 * kOutFloats);
+    row_stride = prepared_bytes(Policy::kBf16, std::max(layer.hidden_, layer.intermediate_));
+    row_memory = lease.scratch<uint8_t>(kRow, threads * row_stride);
+    decoded = lease.scratch<uint16_t>(kDecoded, threads * kDecodedValues);
     sums = lease.scratch<float>(kSums, tokens * layer.hidden_);
+    preparing.set(tokens);
+    gathering.set(tile_count);
+    multiplying.set(task_count);
+    summing.set(run_count * down_blocks);
 }
 
-// How many tasks each phase has. All down products of a column block are one task.
-void Experts::Chunk::share_out() {
-    size_t down_bytes = 64;
+// Memory of inputs in tiles, and of h in tiles or rows, one group after the other.
+void Experts::Chunk::allocate_hidden() {
+    size_t input_bytes = 0, hidden_bytes = 0;
+    const auto row_bytes = [&](const Group& group) {
+        return prepared_bytes(policy(layer.experts_[group.expert].down), layer.intermediate_);
+    };
+    const auto group_bytes = [&](const Group& group) {
+        return group.down ? group.hidden.total_bytes() : group.count * row_bytes(group);
+    };
     for (size_t g = 0; g < group_count; ++g) {
-        const Expert& expert = layer.experts_[groups[g].expert];
-        down_bytes += expert.down.panel_bytes;
-        bytes += expert.memory.bytes() * groups[g].count;
+        input_bytes += groups[g].inputs.total_bytes();
+        hidden_bytes += group_bytes(groups[g]);
     }
-    const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    down_width = panels_per_task(panels, down_bytes, lease.threads());
-    preparing.set(tokens);
-    multiplying.set(task_count);
-    summing.set(divide_up(panels, down_width));
+    uint8_t* input = lease.scratch<uint8_t>(kInputs, input_bytes);
+    uint8_t* hidden = lease.scratch<uint8_t>(kHidden, hidden_bytes);
+    hidden_rows = lease.scratch<const uint8_t*>(kHiddenRows, route_count);
+    for (size_t g = 0; g < group_count; ++g) {
+        Group& group = groups[g];
+        group.inputs.data = input;
+        group.hidden.data = hidden;
+        for (size_t i = 0; i < group.count && !group.down; ++i) {
+            hidden_rows[group.first + i] = hidden + i * row_bytes(group);
+        }
+        input += group.inputs.total_bytes();
+        hidden += group_bytes(group);
+    }
 }
 
 void Experts::Chunk::prepare_tokens(const Worker& worker) {
@@ -227,81 +360,160 @@ void Experts::Chunk::prepare_tokens(const Worker& worker) {
     });
 }
 
+void Experts::Chunk::gather_tokens(const Worker& worker) {
+    const uint8_t* const* const rows = token_rows[static_cast<size_t>(Policy::kBf16)];
+    gathering.run(worker, [&](size_t i) {
+        const Group& group = groups[tiles[i].group];
+        const size_t begin = tiles[i].tile * group.inputs.rows;
+        const size_t end = std::min(group.count, begin + group.inputs.rows);
+        for (size_t row = begin; row < end; ++row) {
+            gather(path(), group.inputs, rows[group.first + row], 0, layer.hidden_, row);
+        }
+        if (end < group.count) return;
+        uint8_t* const zeros = row_scratch(worker);
+        std::fill_n(zeros, row_stride, uint8_t{0});
+        fill_up(path(), group.inputs, zeros, 0, layer.hidden_, group.count);
+    });
+}
+
 void Experts::Chunk::gate_up(const Worker& worker) {
-    float* const tile = tiles + worker.index * 2 * kTileFloats;
     multiplying.run(worker, [&](size_t i) {
-        const Group& group = groups[tasks[i].group];
-        for (size_t row = 0; row < group.count; row += kRowsPerTask) {
-            gate_up_rows(group, tasks[i], group.first + row, std::min(kRowsPerTask, group.count - row), tile);
+        const Task& task = tasks[i];
+        const size_t most = groups[task.group].tiled() ? task.count : kRowsPerTask;
+        for (size_t row = 0; row < task.count; row += most) {
+            gate_up_rows(worker, task, task.row + row, std::min(most, task.count - row));
         }
     });
 }
 
-// h = act(gate x) * up x for a task's columns, prepared at once for the down product: the columns are whole
-// int8 groups, since a task has an even number of panels or ends the row.
-void Experts::Chunk::gate_up_rows(const Group& group, const Task& task, size_t row, size_t count,
-                                  float* tile) {
+// h = act(gate x) * up x for a task's columns.
+void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
+    const Group& group = groups[task.group];
     const Expert& expert = layer.experts_[group.expert];
-    float* const up = tile + kTileFloats;
-    const size_t stride = task.width * kPanelRows;
-    multiply(expert.gate, task.panel, task.width, token_rows[static_cast<size_t>(policy(expert.gate))] + row,
-             count, tile);
-    multiply(expert.up, task.panel, task.width, token_rows[static_cast<size_t>(policy(expert.up))] + row,
-             count, up);
-    layer.kernels_.activate[static_cast<size_t>(layer.activation_)](tile, up, count * stride, tile);
-    const PrepareFn prepare = layer.kernels_.prepare[static_cast<size_t>(policy(expert.down))];
-    const size_t begin = task.panel * kPanelRows, end = std::min(begin + stride, layer.intermediate_);
-    for (size_t i = 0; i < count; ++i) {
-        prepare(tile + i * stride, begin, end, hidden_memory + (row + i) * hidden_stride);
+    if (group.gate && group.up && expert.gate.format == expert.up.format) {
+        return gate_up_rows_at_once(worker, task, row, count);
     }
+    float* const gate = out(worker);
+    float* const up = gate + kOutFloats;
+    const size_t stride = task.width * kPanelRows;
+    const auto product = [&](const PanelMatrix& m, bool tiled, float* to) {
+        if (tiled) return multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
+        multiply(m, task.panel, task.width, token_rows[static_cast<size_t>(policy(m))] + group.first + row,
+                 count, to);
+    };
+    product(expert.gate, group.gate, gate);
+    product(expert.up, group.up, up);
+    layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, up, count * stride, gate);
+    keep_hidden(worker, task, row, count, gate, stride);
 }
 
+// The same in one pass over the tiles of inputs; a row of gate's results and one of up's lie side by side.
+void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count) {
+    const Group& group = groups[task.group];
+    const Expert& expert = layer.experts_[group.expert];
+    float* const both = out(worker);
+    const size_t width = task.width * kPanelRows;
+    multiply(worker, expert.gate, task.panel, task.width, group.inputs, row, count, both, &expert.up);
+    for (size_t i = 0; i < count; ++i) {
+        float* const gate = both + 2 * i * width;
+        layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, gate + width, width, gate);
+    }
+    keep_hidden(worker, task, row, count, both, 2 * width);
+}
+
+// Prepares h for the down product: the columns are whole int8 groups, since a task has an even number of
+// panels or ends the row.
+void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count,
+                                 const float* h, size_t stride) {
+    const Group& group = groups[task.group];
+    const Policy rounding = group.down ? Policy::kBf16 : policy(layer.experts_[group.expert].down);
+    const size_t begin = task.panel * kPanelRows;
+    const size_t end = std::min(begin + task.width * kPanelRows, layer.intermediate_);
+    uint8_t* const scratch = row_scratch(worker);
+    for (size_t i = 0; i < count; ++i) {
+        uint8_t* const to = group.down ? scratch : const_cast<uint8_t*>(hidden_rows[group.first + row + i]);
+        prepare(rounding)(h + i * stride, begin, end, to);
+        if (group.down) gather(path(), group.hidden, scratch, begin, end, row + i);
+    }
+    if (!group.down || row + count < group.count) return;
+    std::fill_n(scratch, row_stride, uint8_t{0});
+    fill_up(path(), group.hidden, scratch, begin, end, group.count);
+}
+
+// Tasks of one block of columns take turns in the order of the experts, so sums need no atomics and have one
+// order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
 void Experts::Chunk::down(const Worker& worker) {
-    float* const tile = tiles + worker.index * 2 * kTileFloats;
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
     summing.run(worker, [&](size_t i) {
-        down_columns(i * down_width, std::min(down_width, panels - i * down_width), tile);
+        const size_t run = i / down_blocks, block = i % down_blocks, panel = block * down_width;
+        const size_t width = std::min(down_width, panels - panel), begin = panel * kPanelRows;
+        const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);
+        turns[block].wait(worker, static_cast<uint32_t>(run));
+        for (size_t t = 0; t < tokens && run == 0; ++t) {
+            std::fill_n(sums + t * layer.hidden_ + begin, columns, 0.0f);
+        }
+        for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], panel, width);
+        for (size_t t = 0; t < tokens && run + 1 == run_count; ++t) {
+            const size_t at = t * layer.hidden_ + begin;
+            write_row(sums + at, columns, call.dtype, call.y, first_token * layer.hidden_ + at);
+        }
+        turns[block].pass();
     });
 }
 
-// A task owns columns of y for every token, so experts add up in ascending order without atomics.
-void Experts::Chunk::down_columns(size_t panel, size_t width, float* tile) {
+void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t panel, size_t width) {
+    const PanelMatrix& weight = layer.experts_[group.expert].down;
+    float* const to = out(worker);
+    const size_t most = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
+    for (size_t row = 0; row < group.count; row += most) {
+        const size_t count = std::min(most, group.count - row);
+        if (group.down) {
+            multiply(worker, weight, panel, width, group.hidden, row, count, to);
+        } else {
+            multiply(weight, panel, width, hidden_rows + group.first + row, count, to);
+        }
+        add(group, row, count, panel, width, to);
+    }
+}
+
+void Experts::Chunk::add(const Group& group, size_t row, size_t count, size_t panel, size_t width,
+                         const float* out) {
     const size_t stride = width * kPanelRows, begin = panel * kPanelRows;
     const size_t columns = std::min(stride, layer.hidden_ - begin);
-    for (size_t t = 0; t < tokens; ++t) std::fill_n(sums + t * layer.hidden_ + begin, columns, 0.0f);
-    for (size_t g = 0; g < group_count; ++g) {
-        const Group& group = groups[g];
-        for (size_t row = group.first; row < group.first + group.count; row += kRowsPerTask) {
-            const size_t count = std::min(kRowsPerTask, group.first + group.count - row);
-            multiply(layer.experts_[group.expert].down, panel, width, hidden_rows + row, count, tile);
-            for (size_t i = 0; i < count; ++i) {
-                float* const sum = sums + routes[row + i].token * layer.hidden_ + begin;
-                const float weight = routes[row + i].weight;
-                for (size_t j = 0; j < columns; ++j) sum[j] += weight * tile[i * stride + j];
-            }
-        }
+    for (size_t i = 0; i < count; ++i) {
+        const Route& route = routes[group.first + row + i];
+        float* const sum = sums + route.token * layer.hidden_ + begin;
+        for (size_t j = 0; j < columns; ++j) sum[j] += route.weight * out[i * stride + j];
     }
-    for (size_t t = 0; t < tokens; ++t) {
-        const size_t at = t * layer.hidden_ + begin;
-        write_row(sums + at, columns, call.dtype, call.y, first_token * layer.hidden_ + at);
-    }
+}
+
+size_t Experts::tokens_per_chunk(size_t slots) const {
+    const size_t value = std::max<size_t>(kernels_.prefill.value_bytes, 2);
+    const size_t bytes = slots * (hidden_ + intermediate_) * value + hidden_ * sizeof(float);
+    return std::clamp(kChunkBytes / bytes, kRowsPerChunk, kMostTokens);
 }
 
 void Experts::forward(const ExpertsCall& call) const {
     Pool::Lease lease(pool_);
-    for (size_t first = 0; first < call.tokens; first += kRowsPerChunk) {
+    size_t from[kFormatSlots] = {};
+    for (size_t f = 0; f < kFormatSlots && kernels_.formats[f].info; ++f) from[f] = kernels_.prefill_from(f);
+    const size_t step = tokens_per_chunk(call.slots);
+    for (size_t first = 0; first < call.tokens; first += step) {
         Chunk chunk{.layer = *this,
                     .call = call,
                     .lease = lease,
                     .first_token = first,
-                    .tokens = std::min(kRowsPerChunk, call.tokens - first)};
+                    .tokens = std::min(step, call.tokens - first),
+                    .prefill_from = from};
         chunk.route();
+        chunk.choose_paths();
         chunk.list_tasks();
+        chunk.list_runs();
         chunk.allocate();
-        chunk.share_out();
         lease.parallel(
             [&chunk](const Worker& worker) {
                 chunk.prepare_tokens(worker);
+                if (chunk.tile_count) chunk.gather_tokens(worker);
                 chunk.gate_up(worker);
                 chunk.down(worker);
             },

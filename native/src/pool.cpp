@@ -197,6 +197,16 @@ void Phase::finish(const Worker& worker, uint32_t tasks) {
     for (; done != total_; done = done_.load(std::memory_order_acquire)) worker.pool.wait_while(done_, done);
 }
 
+void Turn::wait(const Worker& worker, uint32_t turn) {
+    for (uint32_t now; (now = now_.load(std::memory_order_acquire)) != turn;)
+        worker.pool.wait_while(now_, now);
+}
+
+void Turn::pass() {
+    now_.fetch_add(1, std::memory_order_release);
+    now_.notify_all();
+}
+
 uint8_t* Pool::scratch(size_t slot, size_t bytes) {
     if (slot >= scratch_.size()) scratch_.resize(slot + 1);
     if (scratch_[slot].bytes() < bytes) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -15,6 +16,10 @@
 #include "kt/bandwidth.h"
 #include "kt/experts.h"
 #include "kt/linear.h"
+#include "kt/prefill.h"
+#include "tests/tiles.h"
+
+#include "kernels/prefill_amx-inl.h"
 
 namespace {
 
@@ -65,6 +70,12 @@ float random_value() {
     return std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator);
 }
 
+// Where a block's float16 scales lie, for formats that have them elsewhere than at 0.
+const std::map<std::string, std::vector<size_t>> kHalves = {
+    {"Q4_1", {0, 2}}, {"Q5_1", {0, 2}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q2_K", {80, 82}},
+    {"Q3_K", {108}},  {"Q6_K", {208}},  {"MXFP4", {}},    {"IQ1_M", {}},
+};
+
 // Stored weights with random quants and moderate scales.
 void fill_stored(const FormatInfo& info, Guarded& memory) {
     uint8_t* p = memory.as<uint8_t>();
@@ -78,8 +89,12 @@ void fill_stored(const FormatInfo& info, Guarded& memory) {
         } else if (name == "F16" || name == "BF16") {
             p[at + 1] = static_cast<uint8_t>((p[at + 1] & 0x83) | 0x38);  // exponents near 1
         } else {
-            std::memcpy(p + at, &kScale, 2);
-            if (name == "Q4_1") std::memcpy(p + at + 2, &kScale, 2);
+            const auto found = kHalves.find(name);
+            for (const size_t i : found == kHalves.end() ? std::vector<size_t>{0} : found->second) {
+                std::memcpy(p + at + i, &kScale, 2);
+            }
+            if (name == "MXFP4") p[at] = 124;
+            if (name == "IQ1_M") p[at + 55] = static_cast<uint8_t>((p[at + 55] & 0x0f) | 0x20);
         }
     }
 }
@@ -191,6 +206,195 @@ void test_preparation_and_activation_are_the_same_bits() {
     }
 }
 
+// A tier's kernels, or those with the tile kernel run by the model of its instructions.
+std::vector<std::pair<std::string, Kernels>> prefill_kernels() {
+    std::vector<std::pair<std::string, Kernels>> out;
+    for (const Kernels* k : runnable_kernels()) out.emplace_back(k->name, *k);
+    out.emplace_back("model of amx", kernels("scalar"));
+    out.back().second.prefill = {gather_amx, prefill_amx, kMaxTileRows, 2, false, {0, 4, 4}};
+    return out;
+}
+
+std::vector<uint8_t> packed(const Kernels& k, size_t format, size_t rows, size_t cols,
+                            const Guarded& stored) {
+    const FormatInfo& info = *k.formats[format].info;
+    const size_t row_bytes = cols / info.block * info.block_bytes;
+    const size_t panel_bytes = divide_up(cols, info.step) * info.step_bytes;
+    const std::vector<uint8_t> zeros(row_bytes);
+    std::vector<uint8_t> out(divide_up(rows, kPanelRows) * panel_bytes);
+    for (size_t p = 0; p < divide_up(rows, kPanelRows); ++p) {
+        const uint8_t* source[kPanelRows];
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            const size_t row = p * kPanelRows + r;
+            source[r] = row < rows ? stored.as<uint8_t>() + row * row_bytes : zeros.data();
+        }
+        k.formats[format].pack(source, cols, out.data() + p * panel_bytes);
+    }
+    return out;
+}
+
+// Whether this CPU can run what a tier compiles besides tile instructions.
+bool decodes(const Tier& tier) {
+    const Features tiles = kAmxTile | kAmxInt8 | kAmxBf16 | kOsAmx | kAmxPermission;
+    return tier.table && (tier.needs & ~tiles & ~cpu_features()) == 0;
+}
+
+void test_decoding_is_the_same_bits() {
+    const Kernels& oracle = kernels("scalar");
+    for (size_t f = 0; f < kFormatSlots && oracle.formats[f].info; ++f) {
+        if (!oracle.formats[f].unpack) continue;
+        const FormatInfo& info = *oracle.formats[f].info;
+        const size_t cols = 4 * info.step;
+        const Guarded stored(kPanelRows * cols / info.block * info.block_bytes);
+        fill_stored(info, const_cast<Guarded&>(stored));
+        const std::vector<uint8_t> source = packed(oracle, f, kPanelRows, cols, stored);
+        const Guarded panel(source.size());
+        std::memcpy(panel.as<uint8_t>(), source.data(), source.size());
+        std::vector<uint16_t> expected(kPanelRows * cols);
+        oracle.formats[f].unpack(panel.as<uint8_t>(), 0, cols, expected.data());
+        for (const Tier& tier : tiers()) {
+            if (!decodes(tier) || !tier.table->formats[f].unpack) continue;
+            for (size_t begin = 0; begin < cols; begin += info.step) {  // up to the end, in one go or in two
+                const Guarded out(2 * kPanelRows * (cols - begin));
+                tier.table->formats[f].unpack(panel.as<uint8_t>(), begin, cols, out.as<uint16_t>());
+                CHECK(!std::memcmp(out.as<uint8_t>(), expected.data() + kPanelRows * begin, out.bytes()),
+                      "%s %s from %zu", tier.name, info.name, begin);
+            }
+        }
+    }
+}
+
+// Rows `first` .. of x by the prefill kernel; every buffer ends at a guard page.
+std::vector<float> prefill_multiply(const Kernels& k, size_t format, size_t rows, size_t cols,
+                                    const Guarded& panels, const float* x, size_t tokens) {
+    const FormatInfo& info = *k.formats[format].info;
+    Tiles tiles = tile_shape(k.prefill, tokens, cols);
+    const Guarded memory(tiles.total_bytes()), row(prepared_bytes(Policy::kBf16, cols));
+    tiles.data = memory.as<uint8_t>();
+    for (size_t t = 0; t < tokens; ++t) {
+        k.prepare[static_cast<size_t>(Policy::kBf16)](x + t * cols, 0, cols, row.as<uint8_t>());
+        if (cols > 32) gather(k.prefill, tiles, row.as<uint8_t>(), 0, 32, t);  // in parts, as h is
+        gather(k.prefill, tiles, row.as<uint8_t>(), cols > 32 ? 32 : 0, cols, t);
+    }
+    std::memset(row.as<uint8_t>(), 0, row.bytes());
+    fill_up(k.prefill, tiles, row.as<uint8_t>(), 0, cols, tokens);
+    const size_t width = divide_up(rows, kPanelRows);
+    PanelMatrix weight{format, rows, cols, divide_up(cols, info.step) * info.step_bytes,
+                       panels.as<uint8_t>()};
+    const Guarded scratch(2 * kDecodedValues), out(tiles.count * tiles.rows * width * kPanelRows * 4);
+    std::memset(out.as<uint8_t>(), 0xff, out.bytes());
+    prefill(k, weight, 0, width, tiles, 0, tiles.count, scratch.as<uint16_t>(), out.as<float>());
+    return {out.as<float>(), out.as<float>() + tokens * width * kPanelRows};
+}
+
+void test_prefill_matches_the_decoded_product() {
+    const Kernels& oracle = kernels("scalar");
+    const size_t bf16 = oracle.format("BF16");
+    for (size_t f = 0; f < kFormatSlots && oracle.formats[f].info; ++f) {
+        const FormatInfo& info = *oracle.formats[f].info;
+        if (f != bf16 && !oracle.formats[f].unpack) continue;
+        for (const size_t rows : {1, 16, 33, 50}) {
+            for (const size_t units : {1, 3, 7, 19}) {  // 19: more than two blocks of columns
+                const size_t cols = info.block == 1 ? units * 33 : units * info.block;
+                const Guarded stored(rows * cols / info.block * info.block_bytes);
+                fill_stored(info, const_cast<Guarded&>(stored));
+                const std::vector<uint8_t> source = packed(oracle, f, rows, cols, stored);
+                const Guarded panels(source.size());
+                std::memcpy(panels.as<uint8_t>(), source.data(), source.size());
+                // the same product by BF16's direct kernel over panels that the oracle decoded
+                const size_t width = divide_up(rows, kPanelRows);
+                const size_t decoded_bytes = divide_up(cols, 2) * 64, panel_bytes = source.size() / width;
+                std::vector<uint8_t> decoded = source;
+                if (f != bf16) {
+                    decoded.resize(width * decoded_bytes);
+                    for (size_t p = 0; p < width; ++p) {
+                        oracle.formats[f].unpack(
+                            source.data() + p * panel_bytes, 0, cols,
+                            reinterpret_cast<uint16_t*>(decoded.data() + p * decoded_bytes));
+                    }
+                }
+                // Another order of the same float32 sums: the error grows with their length.
+                const double sums = 2e-6 * std::max(1.0, static_cast<double>(cols) / 640);
+                constexpr size_t kTokens = 40;
+                std::vector<float> x(kTokens * cols);
+                for (float& value : x) value = random_value();
+                for (const auto& [name, k] : prefill_kernels()) {
+                    std::vector<uint8_t> prepared(kTokens * decoded_bytes);
+                    std::vector<const uint8_t*> pointers;
+                    for (size_t t = 0; t < kTokens; ++t) {
+                        pointers.push_back(prepared.data() + t * decoded_bytes);
+                        k.prepare[static_cast<size_t>(Policy::kBf16)](&x[t * cols], 0, cols,
+                                                                      prepared.data() + t * decoded_bytes);
+                    }
+                    const size_t row_floats = width * kPanelRows;
+                    std::vector<float> expected(kTokens * row_floats);
+                    k.formats[bf16].matmul({decoded.data(), decoded_bytes, width, cols, pointers.data(),
+                                            kTokens, expected.data(), row_floats});
+                    const std::vector<float> whole =
+                        prefill_multiply(k, f, rows, cols, panels, x.data(), kTokens);
+                    compare(whole, expected, k.prefill.same_bits ? 0 : sums, name.c_str(), info.name);
+                    for (const size_t tokens : {1, 2, 5, 11, 12, 13, 16, 17, 25, 33}) {
+                        const size_t first = kTokens - tokens;
+                        const std::vector<float> part =
+                            prefill_multiply(k, f, rows, cols, panels, &x[first * cols], tokens);
+                        CHECK(!std::memcmp(part.data(), &whole[first * row_floats], 4 * part.size()),
+                              "%s %s: %zu rows differ from the same rows among 40", name.c_str(), info.name,
+                              tokens);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// A layer of three experts, all rows by the prefill path or none, on some threads.
+std::vector<float> run_layers(const Kernels& k, const char* format, size_t stride, const Guarded& stored,
+                              const std::vector<float>& x, size_t threads, size_t from) {
+    Pool pool(static_cast<int>(threads));
+    const StoredMatrix square = stored_matrix(k, format, 96, 96, stored.as<uint8_t>(), stride);
+    Experts layer(pool, k, 3, 96, 96, Activation::kSilu);
+    for (size_t i = 0; i < 3; ++i) layer.load(i, square, square, square);
+    const Linear linear(pool, k, square, nullptr);
+    const size_t tokens = x.size() / 96;
+    std::vector<int64_t> ids(tokens * 2);
+    for (size_t t = 0; t < tokens; ++t) {  // nearly all on expert 1, one token on expert 0
+        ids[2 * t] = t == 7 ? 0 : 1;
+        ids[2 * t + 1] = t % 3 ? -1 : 2;
+    }
+    const std::vector<float> weights(tokens * 2, 0.5f);
+    std::vector<float> y(2 * tokens * 96);
+    force_prefill(from);
+    linear.forward(x.data(), Dtype::kF32, tokens, y.data());
+    layer.forward({x.data(), ids.data(), weights.data(), &y[tokens * 96], Dtype::kF32, tokens, 2});
+    force_prefill(0);
+    return y;
+}
+
+void test_layers_by_both_paths() {
+    const Kernels& oracle = kernels("scalar");
+    for (const char* format : {"BF16", "Q8_0", "Q4_1"}) {
+        const FormatInfo& info = *oracle.formats[oracle.format(format)].info;
+        const size_t stride = 96 / info.block * info.block_bytes;
+        const Guarded stored(96 * stride);
+        fill_stored(info, const_cast<Guarded&>(stored));
+        for (const size_t tokens : {37, 600}) {
+            std::vector<float> x(tokens * 96);
+            for (float& value : x) value = random_value() / 8;
+            for (const auto& [name, k] : prefill_kernels()) {
+                const std::vector<float> direct = run_layers(k, format, stride, stored, x, 2, SIZE_MAX);
+                const std::vector<float> one = run_layers(k, format, stride, stored, x, 1, 1);
+                compare(one, direct, 0.03, name.c_str(), format);  // int8 against bfloat16 activations
+                for (const size_t threads : {2, 3}) {
+                    const std::vector<float> more = run_layers(k, format, stride, stored, x, threads, 1);
+                    CHECK(one == more, "%s %s: %zu threads", name.c_str(), format, threads);
+                }
+                const std::vector<float> mixed = run_layers(k, format, stride, stored, x, 2, 20);
+                compare(mixed, direct, 0.03, name.c_str(), format);
+            }
+        }
+    }
+}
+
 void test_choice() {
     const Features avx2 = kAvx2 | kFma | kF16c | kOsYmm;
 #if defined(__x86_64__)
@@ -296,6 +500,9 @@ int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
     test_kernels_match_the_oracle();
     test_preparation_and_activation_are_the_same_bits();
+    test_decoding_is_the_same_bits();
+    test_prefill_matches_the_decoded_product();
+    test_layers_by_both_paths();
     test_choice();
     test_pool();
     test_layers_on_threads();

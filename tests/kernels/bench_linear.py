@@ -1,7 +1,9 @@
-"""Speed of Linear and Experts on this machine: `python tests/kernels/bench_linear.py [threads ...]`.
+"""Speed on this machine: `python tests/kernels/bench_linear.py [threads or formats or tier=NAME or experts ...]`.
 
-Decode: GB/s of packed weights at one row, over more weights than the caches hold, next to a plain read
-in the same run. Prefill: GFLOP/s at 512 rows. Median and spread of the repeats.
+Decode: GB/s of packed weights at one row, over more weights than the caches hold, and its share of a plain
+read just before and after; GFLOP/s at 2, 4 and 8 rows. Prefill: GFLOP/s by the direct path and by the prefill
+path at several row counts, weights of one layer; the thresholds in native/isa come from these. Median and
+spread of the repeats.
 """
 
 import statistics
@@ -12,17 +14,20 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from kt_core.kernels import SUPPORTED, Experts, Linear, info, read_rate, set_threads
+from kt_core.formats import FORMATS
+from kt_core.kernels import POLICY, Experts, Linear, info, read_rate, set_threads
+from kt_core.kernels.native import load
 
-BLOCK = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q8_0": (32, 34), "Q4_1": (32, 20)}
 ROWS, COLS = 2048, 2048
-MEMORY = 256 << 20
+COUNTS = (16, 64, 256, 512)
+NEVER = 1 << 30
+MEMORY = 1 << 30  # more than any last-level cache
 
 
 def stored(fmt, rows, cols, seed=0):
     """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
-    elements, size = BLOCK[fmt]
-    data = np.random.default_rng(seed).integers(0, 48, (rows, cols // elements * size), dtype=np.uint8)
+    size = FORMATS[fmt].block_bytes * cols // FORMATS[fmt].block_size
+    data = np.random.default_rng(seed).integers(64, 112, (rows, size), dtype=np.uint8)
     return SimpleNamespace(format=fmt, rows=rows, cols=cols, data=data)
 
 
@@ -46,10 +51,28 @@ def bench(fmt, tier=None):
     while sum(layer.nbytes for layer in layers) < MEMORY:
         layers.append(Linear(matrix, tier=tier))
     total = sum(layer.nbytes for layer in layers)
-    one, many = torch.randn(1, COLS), torch.randn(512, COLS)
-    decode = seconds(lambda: [layer(one) for layer in layers], 9)
-    prefill = seconds(lambda: layers[0](many), 9)
-    return rate(total, decode), rate(2 * 512 * ROWS * COLS, prefill)
+    flops = 2 * ROWS * COLS * len(layers)
+    before = read_rate(MEMORY, 5)
+    few = {n: torch.randn(n, COLS) for n in (1, 2, 4, 8)}
+    took = {n: seconds(lambda x=x: [layer(x) for layer in layers], 7) for n, x in few.items()}
+    share = total / took[1][0] / max(before, read_rate(MEMORY, 5))
+    columns = [f"{rate(total, took[1])} GB/s {share:4.0%}"]
+    columns += [f"{n * flops / took[n][0] / 1e9:6.1f}" for n in (2, 4, 8)]
+    return " ".join([*columns, "GFLOP/s; direct and prefill at", paths(layers[0])])
+
+
+def paths(layer):
+    """GFLOP/s of the direct and of the prefill path at each of COUNTS."""
+    out = []
+    for rows in COUNTS:
+        x = torch.randn(rows, COLS)
+        rates = []
+        for first in (NEVER, 1):
+            load().force_prefill(first)
+            rates.append(2 * rows * ROWS * COLS / seconds(lambda x=x: layer(x), 9)[0] / 1e9)
+        out.append(f"{rows}: {rates[0]:.0f} {rates[1]:.0f}")
+    load().force_prefill(0)
+    return ", ".join(out)
 
 
 def bench_experts(fmt, experts=64, hidden=2048, intermediate=768, chosen=8):
@@ -68,17 +91,19 @@ def bench_experts(fmt, experts=64, hidden=2048, intermediate=768, chosen=8):
 
 def main():
     torch.set_num_threads(1)
-    threads = [int(n) for n in sys.argv[1:]] or [1, 2]
+    threads = [int(word) for word in sys.argv[1:] if word.isdigit()] or [1, 2]
+    formats = [word for word in sys.argv[1:] if word in POLICY] or list(POLICY)
+    tiers = [word[5:] for word in sys.argv[1:] if word.startswith("tier=")] or [None]
     for n in threads:
         set_threads(n, list(range(n)))
         print(f"{n} threads, tier {info()['chosen']}, {info()['note'] or 'pinned'}")
-        print(f"  plain read    {read_rate(MEMORY, 9) / 1e9:7.1f} GB/s")
-        for fmt in sorted(SUPPORTED):
-            decode, prefill = bench(fmt)
-            print(f"  linear  {fmt:5} {decode} GB/s  {prefill} GFLOP/s")
-        for fmt in sorted(SUPPORTED - {"F32"}):
+        print(f"  plain read      {read_rate(MEMORY, 9) / 1e9:7.1f} GB/s")
+        for fmt in formats:
+            for tier in tiers:
+                print(f"  linear  {fmt:7} {tier or ''} {bench(fmt, tier)}", flush=True)
+        for fmt in formats if "experts" in sys.argv else []:
             decode, prefill = bench_experts(fmt)
-            print(f"  experts {fmt:5} {decode} GB/s  {prefill} GFLOP/s")
+            print(f"  experts {fmt:7} {decode} GB/s  {prefill} GFLOP/s", flush=True)
 
 
 if __name__ == "__main__":

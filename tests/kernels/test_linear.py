@@ -4,20 +4,26 @@ import gc
 from types import SimpleNamespace
 
 import cases
+import gguf
 import numpy as np
 import psutil
 import pytest
 import torch
+from blocks import random_blocks, scale_bytes
 
 from kt_core import errors
-from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_threads
+from kt_core.formats import FORMATS
+from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_deterministic, set_threads
 
 TIERS = cases.tiers()
 
 
 @pytest.fixture(autouse=True)
-def _threads():
+def _one_path():
+    """These tests are about the direct path, whatever the number of rows; test_prefill.py has the other."""
+    set_deterministic(True)
     yield
+    set_deterministic(False)
     set_threads(2)
 
 
@@ -36,7 +42,7 @@ def test_matches_reference_for_every_row_count(tier, case):
     whole = layer(torch.from_numpy(x))
     error, text = cases.worst(whole.numpy(), expected, magnitude(x, matrix))
     assert error <= cases.TOLERANCE[case.format], text
-    for count in range(1, case.tokens):
+    for count in cases.COUNTS:
         # the same bits for a row alone, with one mate, ..., at any place
         part = layer(torch.from_numpy(x[case.tokens - count :]))
         assert torch.equal(part, whole[case.tokens - count :]), count
@@ -45,9 +51,9 @@ def test_matches_reference_for_every_row_count(tier, case):
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
 @pytest.mark.parametrize("tier", TIERS)
 def test_many_rows_and_threads_do_not_change_a_bit(tier, format):
-    matrix = cases.stored(format, 83, 192)
+    matrix = cases.stored(format, 83, cases.columns(format, 192))
     layer = Linear(matrix, tier=tier)
-    x = torch.from_numpy(cases.inputs(600, 192))  # more than one chunk
+    x = torch.from_numpy(cases.inputs(600, matrix.cols))  # more than one chunk
     results = []
     for threads in (1, 2, 3):
         set_threads(threads)
@@ -72,9 +78,9 @@ def test_tiers_agree_on_what_the_contract_allows(format):
 
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
 def test_bfloat16_in_and_out(format):
-    matrix = cases.stored(format, 50, 64)
+    matrix = cases.stored(format, 50, cases.columns(format, 64))
     layer = Linear(matrix)
-    x = torch.from_numpy(cases.inputs(7, 64)).to(torch.bfloat16)
+    x = torch.from_numpy(cases.inputs(7, matrix.cols)).to(torch.bfloat16)
     y = layer(x)
     assert y.dtype == torch.bfloat16
     assert torch.equal(y, layer(x.float()).to(torch.bfloat16))
@@ -127,12 +133,30 @@ def test_extreme_nibbles_do_not_saturate(tier):
         assert np.allclose(y.numpy(), sign * 32 * 12, rtol=1e-6)
 
 
+@pytest.mark.parametrize("format", sorted(f for f in SUPPORTED if POLICY[f] == "int8"))
+@pytest.mark.parametrize("tier", TIERS)
+def test_all_bits_set_does_not_saturate(tier, format):
+    # the largest magnitudes of every field meet activations of +-127 in every lane
+    block = FORMATS[format]
+    for fill in (0xFF, 0x00, 0x0F, 0xF0):
+        raw = random_blocks(format, 16)
+        raw[:, sorted(set(range(block.block_bytes)) - scale_bytes(format))] = fill
+        values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[format])
+        matrix = SimpleNamespace(format=format, rows=16, cols=block.block_size, data=raw)
+        signs = np.where(values[0] < 0, -1, 1).astype(np.float32)
+        x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs, -signs])
+        expected = reference.linear(x, values, format)
+        size = np.abs(values).sum(axis=1)
+        error, text = cases.worst(Linear(matrix, tier=tier)(torch.from_numpy(x)).numpy(), expected, size + 1e-30)
+        assert error <= cases.TOLERANCE[format], (fill, text)
+
+
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_a_value_that_is_not_finite_spoils_its_row_only(tier, format, bad):
-    matrix = cases.stored(format, 33, 64)
-    x = torch.from_numpy(cases.inputs(9, 64))
+    matrix = cases.stored(format, 33, cases.columns(format, 64))
+    x = torch.from_numpy(cases.inputs(9, matrix.cols))
     clean = Linear(matrix, tier=tier)(x)
     x[4, 40] = bad
     y = Linear(matrix, tier=tier)(x)
@@ -157,8 +181,8 @@ def test_tiny_and_huge_activations(tier):
 
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
 def test_every_output_is_written_and_nothing_else(format):
-    layer = Linear(cases.stored(format, 67, 32))
-    x = torch.randn(70, 32)
+    layer = Linear(cases.stored(format, 67, cases.columns(format, 32)))
+    x = torch.randn(70, layer.in_features)
     y = torch.full((72, 67), float("nan"))
     layer._native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
     assert torch.equal(y[1:71], layer(x))
@@ -189,6 +213,8 @@ def test_bad_arguments():
     ]:
         with pytest.raises(ValueError):
             Linear(SimpleNamespace(format="Q8_0", rows=rows, cols=cols, data=data))
+    with pytest.raises(ValueError, match="Q4_K needs a multiple of 256 columns, got 288"):
+        Linear(SimpleNamespace(format="Q4_K", rows=1, cols=288, data=np.zeros((1, 162), np.uint8)))
     with pytest.raises(RuntimeError, match="scalar"):
         Linear(matrix, tier="mmx")
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # what no object of a tier may contain: tiers from the left on lack what is right of them
-FORBIDDEN = {"scalar": "%ymm|%zmm|%tmm", "avx2": "%zmm|%tmm", "avx512": "%tmm"}
+FORBIDDEN = {"scalar": "%ymm|%zmm|%tmm", "avx2": "%zmm|%tmm", "amx": "no such register"}
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="one tier only")
 
@@ -60,6 +60,8 @@ def test_tier_objects_stay_in_their_registers():
     assert "vpdpbusd" in tool("objdump", "-d", str(tier_objects()["avx512_vnni"][0]))
     assert "vdpbf16ps" in tool("objdump", "-d", str(tier_objects()["avx512_bf16"][0]))
     assert "vpdpbusd" not in tool("objdump", "-d", str(tier_objects()["avx512"][0]))
+    if "amx" in tier_objects():
+        assert "tdpbf16ps" in tool("objdump", "-d", str(tier_objects()["amx"][0]))
 
 
 def test_common_objects_keep_to_the_floor():
@@ -83,6 +85,7 @@ def test_native_program(tmp_path):
         "-std=c++20",
         "-O1",
         f"-I{native}/include",
+        f"-I{native}",
         str(native / "tests/main.cpp"),
         *linked,
         "-pthread",

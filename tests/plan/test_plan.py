@@ -177,9 +177,9 @@ def test_formats_without_a_kernel_are_refused_with_examples(monkeypatch: pytest.
         "kt_core.models.spec.examples", lambda _files, formats: {f: ["blk.0.x", "blk.1.x"] for f in formats}
     )
     with pytest.raises(Unsupported) as caught:
-        plan(machine(), spec(formats={"Q4_K": 5, "F32": 6}))
+        plan(machine(), spec(formats={"TQ1_0": 5, "F32": 6}))
     text = str(caught.value)
-    assert "Q4_K: blk.0.x, blk.1.x" in text and "F32: " not in text
+    assert "TQ1_0: blk.0.x, blk.1.x" in text and "F32: " not in text
     assert all(name in text for name in KERNEL_FORMATS) and caught.value.exit_code == 7
 
 

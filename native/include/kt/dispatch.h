@@ -40,9 +40,22 @@ Choice choose(Features features, std::string_view forced);
 struct Kernels : KernelTable {
     const char* provider[kFormatSlots];  // the tier that each format's matmul came from
 
+    // Rows from which the prefill path multiplies a weight of that format; SIZE_MAX: never. In deterministic
+    // mode only where both paths give the same bits.
+    size_t prefill_from(size_t format) const;
+
     // Index of a format. Throws std::invalid_argument that lists the known names.
     size_t format(std::string_view name) const;
 };
+
+// Whether a row's result must not depend on how many rows there are: KT_DETERMINISTIC=1 in the environment,
+// or set by the caller. A layer asks once a call.
+bool deterministic();
+void set_deterministic(bool on);
+
+// For measurements and tests: the prefill path from that many rows on for every format that has one, instead
+// of where it is known to be faster; 0: as measured.
+void force_prefill(size_t rows);
 
 // The choice of this process, made at the first call: KT_KERNEL_CPU_VARIANT, or the best tier.
 const Choice& chosen();

@@ -31,7 +31,8 @@ class Experts {
     // loading an index again replaces it. Throws std::invalid_argument for a wrong shape or index.
     void load(size_t index, const StoredMatrix& gate, const StoredMatrix& up, const StoredMatrix& down);
 
-    // A token's result does not depend on the other tokens of the call or on the number of threads.
+    // Each expert's path is chosen by its rows in a chunk of the call's tokens. A token's result does not
+    // depend on the number of threads, and in deterministic mode not on the other tokens either.
     void forward(const ExpertsCall& call) const;
 
   private:
@@ -41,6 +42,7 @@ class Experts {
     };
     struct Chunk;
 
+    size_t tokens_per_chunk(size_t slots) const;
     void check(const char* name, const StoredMatrix& stored, size_t rows, size_t cols) const;
 
     Pool& pool_;

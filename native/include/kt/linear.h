@@ -14,12 +14,23 @@ class Linear {
     size_t cols() const { return weight_.cols; }
     size_t bytes() const { return weight_.bytes(); }
 
-    // x [tokens, cols] and y [tokens, rows], both of `dtype`, contiguous.
+    // The path is chosen by the number of tokens. x [tokens, cols] and y [tokens, rows], both of `dtype`,
+    // contiguous.
     void forward(const void* x, Dtype dtype, size_t tokens, void* y) const;
 
   private:
-    void forward_chunk(Pool::Lease& lease, const void* x, Dtype dtype, size_t first, size_t count,
-                       void* y) const;
+    // Rows first .. first + count - 1 of a call.
+    struct Rows {
+        const void* x;
+        void* y;
+        Dtype dtype;
+        size_t first;
+        size_t count;
+    };
+
+    void direct(Pool::Lease& lease, const Rows& rows) const;
+    void prefill(Pool::Lease& lease, const Rows& rows) const;
+    void finish(const Rows& rows, size_t first, size_t count, size_t panel, size_t width, float* tile) const;
 
     Pool& pool_;
     const Kernels& kernels_;

@@ -49,6 +49,17 @@ class Phase {
     alignas(64) std::atomic<uint32_t> done_{0};
 };
 
+// Lets tasks that add to the same memory run one after another, in the order of their turns 0, 1, ...
+class alignas(64) Turn {
+  public:
+    // Whoever has the turn before must be running or done.
+    void wait(const Worker& worker, uint32_t turn);
+    void pass();
+
+  private:
+    std::atomic<uint32_t> now_{0};
+};
+
 class Pool {
   public:
     // threads >= 1, the caller included. cpus: empty, or one CPU id for each thread. Where the system
@@ -102,6 +113,7 @@ class Pool {
 
   private:
     friend class Phase;
+    friend class Turn;
     friend struct ForkGuard;
     using Function = void (*)(const Worker&, void*) noexcept;
 

@@ -24,11 +24,11 @@ constexpr size_t kPolicies = 3;
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 constexpr size_t kActivations = 2;
 
-// One group of an int8 row: value = scale * q. sum is the sum of q.
+// One group of an int8 row: value = scale * q. sums are those of q's two halves, each at most 16 * 127.
 struct Group32 {
     int8_t q[kGroup];
     float scale;
-    int32_t sum;
+    int16_t sums[2];
 };
 static_assert(sizeof(Group32) == 40);
 
@@ -63,6 +63,10 @@ using MatmulFn = void (*)(const MatmulArgs&);
 // multiple of 32; end is one too or is K, in which case padding after it is written as well.
 using PrepareFn = void (*)(const float* x, size_t begin, size_t end, uint8_t* row);
 
+// Decodes columns begin .. end - 1 (multiples of the format's step) of one panel to bfloat16, scales
+// multiplied in, to nearest even, in the order of a BF16 panel: [(end - begin) / 2][16][2].
+using UnpackFn = void (*)(const uint8_t* panel, size_t begin, size_t end, uint16_t* out);
+
 // out[i] = activation(gate[i]) * up[i]. out may be gate.
 using ActivateFn = void (*)(const float* gate, const float* up, size_t n, float* out);
 
@@ -70,8 +74,51 @@ struct FormatEntry {
     const FormatInfo* info;
     PackFn pack;
     MatmulFn matmul;
+    UnpackFn unpack;  // null for BF16, which needs none, and for the float32 policy
 };
 constexpr size_t kFormatSlots = 32;  // room for formats; the tail is null
+
+// The prefill path: many rows against weights that are decoded to bfloat16 one block at a time, into
+// memory that stays in a core's caches while all the rows pass. Its rows lie in tiles of up to
+// Prefill::max_tile_rows rows, in the order that the tier's kernel reads them.
+
+// The largest block that a tier decodes at once.
+constexpr size_t kBlockColumns = 1024;
+constexpr size_t kBlockPanels = 2;
+
+// Puts columns begin .. end - 1 of a row that kBf16 prepared into place `index` of a tile
+// of tile_rows rows. begin is a multiple of 32; end is one too or is K.
+using GatherFn = void (*)(const uint8_t* row, size_t begin, size_t end, size_t tile_rows, size_t index,
+                          uint8_t* tile);
+
+// out[(t * tile_rows + r) * out_stride + 16 * p + lane] = dot(row r of tile t, output row `lane` of panel p)
+// for all rows of all tiles. A row's result is the same bits whatever tile, call and company it is in.
+struct PrefillArgs {
+    const uint8_t* panels;
+    const uint8_t* more;  // where panels from `split` on are: a second weight of the same form
+    size_t split;
+    size_t panel_bytes;
+    size_t panel_count;  // of both
+    size_t k;
+    UnpackFn unpack;  // null: the panels are bfloat16
+    const uint8_t* tiles;
+    size_t tile_bytes;
+    size_t tile_count;
+    size_t tile_rows;
+    uint16_t* scratch;  // kBlockPanels * 16 * kBlockColumns, 64-byte aligned
+    float* out;
+    size_t out_stride;  // floats, >= 16 * panel_count
+};
+using PrefillFn = void (*)(const PrefillArgs&);
+
+struct Prefill {
+    GatherFn gather;
+    PrefillFn matmul;
+    uint32_t max_tile_rows;
+    uint32_t value_bytes;      // of a gathered value
+    bool same_bits;            // as the tier's matmul for weights with bfloat16 activations
+    uint32_t from[kPolicies];  // rows from which this path is faster, by the weight's policy; 0: never
+};
 
 // A null entry means: use the next runnable tier below.
 struct KernelTable {
@@ -79,6 +126,7 @@ struct KernelTable {
     PrepareFn prepare[kPolicies];
     ActivateFn activate[kActivations];
     FormatEntry formats[kFormatSlots];
+    Prefill prefill;
 };
 
 }  // namespace kt

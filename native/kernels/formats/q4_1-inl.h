@@ -28,6 +28,20 @@ struct Q4_1 {
         }
     }
 
+    // d q is exact in float32, so a weight is rounded to float32 by the sum with m, as on disk, and then
+    // to bfloat16.
+    static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
+        panel += begin / kGroup * info.step_bytes;
+        for (; begin < end; begin += kGroup, panel += info.step_bytes) {
+            const F32x16 d = load_f16(panel), m = load_f16(panel + 32);
+            for (size_t v = 0; v < 4; ++v, out += 128) {
+                const Bytes both = load_bytes(panel + 64 + 64 * v);
+                store_scaled(out, low_nibbles(both), d, m);
+                store_scaled(out + 64, high_nibbles(both), d, m);
+            }
+        }
+    }
+
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
@@ -46,9 +60,8 @@ struct Q4_1 {
             const F32x16 d = load_f16(panel), m = load_f16(panel + 32);
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 const float scale = load_as<float>(rows[r] + at + offsetof(Group32, scale));
-                const float total =
-                    static_cast<float>(load_as<int32_t>(rows[r] + at + offsetof(Group32, sum)));
-                sum[r] = multiply_add(m, scale * total, sum[r]);
+                const float all = total(rows[r] + at + offsetof(Group32, sums));
+                sum[r] = multiply_add(m, scale * all, sum[r]);
                 sum[r] = multiply_add(to_f32(nibble_total(dots[r])), multiply(d, scale), sum[r]);
             }
         }

@@ -22,6 +22,17 @@ struct Q8_0 {
         }
     }
 
+    // d q is exact in float32, so a weight is rounded once.
+    static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
+        panel += begin / kGroup * info.step_bytes;
+        for (; begin < end; begin += kGroup, panel += info.step_bytes) {
+            const F32x16 d = load_f16(panel), zero = multiply(d, -128.0f);
+            for (size_t j = 0; j < 8; ++j, out += 64) {
+                store_scaled(out, load_bytes(panel + 32 + 64 * j), d, zero);
+            }
+        }
+    }
+
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
@@ -29,7 +40,7 @@ struct Q8_0 {
             prefetch<R, info.step_bytes>(panel);
             I32x16 dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
-                dots[r] = start_128(load_as<int32_t>(rows[r] + at + offsetof(Group32, sum)));
+                dots[r] = start_128<1, 1>(rows[r] + at + offsetof(Group32, sums));
             }
             KT_UNROLL for (int j = 0; j < 8; ++j) {
                 const Signed w = minus_128(load_bytes(panel + 32 + 64 * j));

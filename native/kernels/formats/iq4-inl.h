@@ -1,0 +1,66 @@
+// IQ4_NL and IQ4_XS (GGUF): nibbles choose from a table of 16 uneven steps t.
+// IQ4_NL: groups of 32, w = d * t. Stored: d float16, 16 bytes of nibbles.
+// IQ4_XS: super-blocks of 256, w = d * (l - 32) * t, l a 6-bit scale of 32 values. Stored: d float16, the
+// upper two bits of the eight l (16 bits, group 0 lowest), their lower nibbles (4 bytes), 8 x 16 bytes.
+// In the panel the scales are 4 arrays of nibbles (groups j and j + 4 in a byte) and 2 arrays of upper
+// bits (groups j, j + 2, j + 4, j + 6).
+#pragma once
+
+#include "grouped-inl.h"
+#include "super-inl.h"
+
+namespace kt {
+namespace {
+
+struct IQ4_NL : Grouped<IQ4_NL> {
+    static constexpr FormatInfo info{"IQ4_NL", Policy::kInt8, 32, 18, 32, 288};
+    static constexpr size_t kHead = 32;
+    static constexpr bool kMinimum = false;
+    using Planes = UnevenNibbles;
+
+    static KT_INLINE void values(const uint8_t* block, uint8_t* q) { split_nibbles(block + 2, 16, q); }
+};
+
+struct IQ4_XS : SuperBlock<IQ4_XS> {
+    static constexpr FormatInfo info{"IQ4_XS", Policy::kInt8, 256, 136, 256, 2176};
+    static constexpr size_t kHead = 128;
+    static constexpr size_t kSub = 32;
+    static constexpr bool kMinimum = false;
+    using Planes = UnevenNibbles;
+
+    static KT_INLINE void put_head(const uint8_t* block, uint8_t* panel, size_t r) {
+        store_as(panel + 2 * r, load_as<uint16_t>(block));
+        const uint32_t high = load_as<uint16_t>(block + 2);
+        for (size_t j = 0; j < 4; ++j) {  // stored: groups 2i and 2i + 1 in a byte
+            const int first = block[4 + j / 2] >> (4 * (j % 2)) & 15;
+            const int fourth = block[6 + j / 2] >> (4 * (j % 2)) & 15;
+            panel[32 + 16 * j + r] = static_cast<uint8_t>(first | fourth << 4);
+        }
+        for (size_t j = 0; j < 2; ++j) {
+            uint32_t all = 0;
+            for (size_t i = 0; i < 4; ++i) all |= (high >> (2 * (j + 2 * i)) & 3) << (2 * i);
+            panel[96 + 16 * j + r] = static_cast<uint8_t>(all);
+        }
+    }
+
+    static KT_INLINE void values(const uint8_t* block, size_t group, uint8_t* q) {
+        split_nibbles(block + 8 + 16 * group, 16, q);
+    }
+
+    // The scales of 8 groups, one byte each.
+    static KT_INLINE Subs subs(const uint8_t* panel, uint8_t* buffer) {
+        const Bytes low = load_bytes(panel + 32);
+        const Bytes high = load_bytes(panel + 96);  // 32 bytes; what follows is overwritten
+        store_bytes(buffer, high);
+        store_bytes(buffer + 32, bits<0x3f, -2>(high));
+        const Bytes both = load_bytes(buffer);
+        store_bytes(buffer, with_bits<0x30, 4>(low_nibbles(low), both));
+        store_bytes(buffer + 64, with_bits<0x30, 0>(high_nibbles(low), both));
+        return {buffer, nullptr};
+    }
+
+    static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return add(load_u8(p), -32); }
+};
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,226 @@
+// How 32 values along K of 16 rows lie in a panel: eight vectors of 64 bytes, vector i holding elements
+// 4i..4i+3 of every row, folded into planes of 4, 2 and 1 bits of the same order.
+//
+// Each kind has kBytes; `put` (the 32 values of row r); `pair<V>` (vectors 2V and 2V + 1); `start` (the
+// integer sum before its first product, which takes the zero point off: First and Second say which halves
+// of the group the sum runs over); and kZero, that zero point, for `unpack`.
+#pragma once
+
+namespace kt {
+namespace {
+
+KT_INLINE void put_nibbles(uint8_t* q, size_t r, const uint8_t* values) {
+    for (size_t v = 0; v < 4; ++v) {
+        const uint32_t low = load_as<uint32_t>(values + 8 * v), high = load_as<uint32_t>(values + 8 * v + 4);
+        store_as(q + 64 * v + 4 * r, (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4);
+    }
+}
+
+// Bits Shift and Shift + 1 of each value: vectors 0..3 in the first plane, 4..7 in the second.
+template <int Shift>
+KT_INLINE void put_two_bits(uint8_t* q, size_t r, const uint8_t* values) {
+    for (size_t plane = 0; plane < 2; ++plane) {
+        uint32_t all = 0;
+        for (size_t i = 0; i < 4; ++i) {
+            const uint32_t four = load_as<uint32_t>(values + 16 * plane + 4 * i);
+            all |= (four >> Shift & 0x03030303u) << (2 * i);
+        }
+        store_as(q + 64 * plane + 4 * r, all);
+    }
+}
+
+// Bit Shift of each value.
+template <int Shift>
+KT_INLINE void put_one_bit(uint8_t* q, size_t r, const uint8_t* values) {
+    uint32_t all = 0;
+    for (size_t i = 0; i < 8; ++i) all |= (load_as<uint32_t>(values + 4 * i) >> Shift & 0x01010101u) << i;
+    store_as(q + 4 * r, all);
+}
+
+// Values below 16.
+template <int Zero>
+struct Nibbles {
+    static constexpr size_t kBytes = 256;
+    static constexpr float kZero = Zero;
+
+    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) { put_nibbles(q, r, values); }
+
+    template <int V>
+    static KT_INLINE BytePair pair(const uint8_t* q) {
+        const Bytes both = load_bytes(q + 64 * V);
+        return {low_nibbles(both), high_nibbles(both)};
+    }
+
+    template <int First, int Second>
+    static KT_INLINE I32x16 start(const uint8_t* sums) {
+        if constexpr (Zero == 0) return zero_i32();
+        return minus_sums<Zero * First, Zero * Second>(sums);
+    }
+};
+
+// Values below 32: nibbles, then the fifth bits.
+template <int Zero>
+struct FiveBits : Nibbles<Zero> {
+    static constexpr size_t kBytes = 320;
+
+    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) {
+        put_nibbles(q, r, values);
+        put_one_bit<4>(q + 256, r, values);
+    }
+
+    template <int V>
+    static KT_INLINE BytePair pair(const uint8_t* q) {
+        const BytePair low = Nibbles<Zero>::template pair<V>(q);
+        const Bytes high = load_bytes(q + 256);
+        return {with_bits<0x10, 4 - 2 * V>(low.first, high), with_bits<0x10, 3 - 2 * V>(low.second, high)};
+    }
+};
+
+// Values below 64: nibbles, then two planes of the two upper bits.
+template <int Zero>
+struct SixBits : Nibbles<Zero> {
+    static constexpr size_t kBytes = 384;
+
+    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) {
+        put_nibbles(q, r, values);
+        put_two_bits<4>(q + 256, r, values);
+    }
+
+    template <int V>
+    static KT_INLINE BytePair pair(const uint8_t* q) {
+        const BytePair low = Nibbles<Zero>::template pair<V>(q);
+        const Bytes high = load_bytes(q + 256 + 64 * (V / 2));
+        constexpr int kShift = 4 - 4 * (V % 2);
+        return {with_bits<0x30, kShift>(low.first, high), with_bits<0x30, kShift - 2>(low.second, high)};
+    }
+};
+
+// Values below 4: two planes.
+struct TwoBits : Nibbles<0> {
+    static constexpr size_t kBytes = 128;
+
+    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) { put_two_bits<0>(q, r, values); }
+
+    template <int V>
+    static KT_INLINE BytePair pair(const uint8_t* q) {
+        const Bytes plane = load_bytes(q + 64 * (V / 2));
+        constexpr int kShift = -4 * (V % 2);
+        return {bits<0x03, kShift>(plane), bits<0x03, kShift - 2>(plane)};
+    }
+};
+
+// Values below 8: two planes of the lower bits, then the third bits.
+template <int Zero>
+struct ThreeBits : Nibbles<Zero> {
+    static constexpr size_t kBytes = 192;
+
+    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) {
+        put_two_bits<0>(q, r, values);
+        put_one_bit<2>(q + 128, r, values);
+    }
+
+    template <int V>
+    static KT_INLINE BytePair pair(const uint8_t* q) {
+        const BytePair low = TwoBits::pair<V>(q);
+        const Bytes high = load_bytes(q + 128);
+        return {with_bits<0x04, 2 - 2 * V>(low.first, high), with_bits<0x04, 1 - 2 * V>(low.second, high)};
+    }
+};
+
+// Nibbles that choose from a table of E2M1 values, doubled to be integers: 0, 1, 2, 3, 4, 6, 8, 12 and the
+// same below zero, kept with 12 added.
+struct E2M1 : Nibbles<12> {
+    static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+    template <int V>
+    static KT_INLINE BytePair pair(const uint8_t* q) {
+        const BytePair index = Nibbles<12>::pair<V>(q);
+        return {lookup(kTable, index.first), lookup(kTable, index.second)};
+    }
+};
+
+// As BytePair, for values with 128 added.
+struct SignedPair {
+    Bytes first, second;
+};
+
+KT_INLINE I32x16 dot(const I32x16& sum, const SignedPair& w, const int8_t* activation) {
+    return dot(dot(sum, minus_128(w.first), activation), minus_128(w.second), activation + 4);
+}
+
+// Nibbles that choose from ggml's table of 16 uneven steps (kvalues_iq4nl), kept with 128 added.
+struct UnevenNibbles : Nibbles<128> {
+    static constexpr uint8_t kTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                           129, 141, 153, 166, 181, 197, 217, 241};
+
+    template <int V>
+    static KT_INLINE SignedPair pair(const uint8_t* q) {
+        const BytePair index = Nibbles<128>::pair<V>(q);
+        return {lookup(kTable, index.first), lookup(kTable, index.second)};
+    }
+
+    template <int First, int Second>
+    static KT_INLINE I32x16 start(const uint8_t* sums) {
+        return start_128<First, Second>(sums);
+    }
+};
+
+// What a grid format makes of a group before it multiplies: [4][16][8] values with 128 added, then [4][16]
+// bytes of sign bits.
+struct Eights {
+    static constexpr size_t kBytes = 576;
+    static constexpr float kZero = 128;
+
+    template <int V>
+    static KT_INLINE SignedPair pair(const uint8_t* q) {
+        const BytePair w = signed_eights(q + 128 * V, q + 512 + 16 * V);
+        return {w.first, w.second};
+    }
+
+    template <int First, int Second>
+    static KT_INLINE I32x16 start(const uint8_t* sums) {
+        return start_128<First, Second>(sums);
+    }
+};
+
+// Adds the products of vectors 2 Begin .. 2 End - 1 with R activation groups, `at` bytes into the rows.
+template <class Q, int Begin, int End, int R>
+KT_INLINE void dot_pairs_of(const uint8_t* q, const uint8_t* const* rows, size_t at, I32x16* dots) {
+    if constexpr (Begin < End) {
+        const auto w = Q::template pair<Begin>(q);
+        KT_UNROLL for (int r = 0; r < R; ++r) {
+            dots[r] = dot(dots[r], w, reinterpret_cast<const int8_t*>(rows[r] + at + 8 * Begin));
+        }
+        dot_pairs_of<Q, Begin + 1, End, R>(q, rows, at, dots);
+    }
+}
+
+// Four k of 16 rows as scale * (byte - zero) + offset, two vectors of a BF16 panel.
+KT_INLINE void unpack_four(Bytes w, float zero, const F32x16& scale, const F32x16& offset, uint16_t* out) {
+    store_pairs(out, multiply_add(byte_value<0>(w, zero), scale, offset),
+                multiply_add(byte_value<1>(w, zero), scale, offset));
+    store_pairs(out + 32, multiply_add(byte_value<2>(w, zero), scale, offset),
+                multiply_add(byte_value<3>(w, zero), scale, offset));
+}
+
+// Vectors 2 Begin .. 2 End - 1 of a group to its place in a BF16 panel; out is the group's start.
+template <class Q, int Begin, int End>
+KT_INLINE void unpack_pairs(const uint8_t* q, const F32x16& scale, const F32x16& offset, uint16_t* out) {
+    if constexpr (Begin < End) {
+        const auto w = Q::template pair<Begin>(q);
+        unpack_four(w.first, Q::kZero, scale, offset, out + 128 * Begin);
+        unpack_four(w.second, Q::kZero, scale, offset, out + 128 * Begin + 64);
+        unpack_pairs<Q, Begin + 1, End>(q, scale, offset, out);
+    }
+}
+
+// Values of a stored block's bytes: low nibbles are the first half, high ones the second.
+KT_INLINE void split_nibbles(const uint8_t* bytes, size_t count, uint8_t* values) {
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = bytes[i] & 15;
+        values[count + i] = bytes[i] >> 4;
+    }
+}
+
+}  // namespace
+}  // namespace kt

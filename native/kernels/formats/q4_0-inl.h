@@ -1,0 +1,20 @@
+// Q4_0 (GGUF): groups of 32, w = d * (q - 8), q in 0..15.
+// Stored: d float16, 16 bytes of nibbles: 18 bytes.
+#pragma once
+
+#include "grouped-inl.h"
+
+namespace kt {
+namespace {
+
+struct Q4_0 : Grouped<Q4_0> {
+    static constexpr FormatInfo info{"Q4_0", Policy::kInt8, 32, 18, 32, 288};
+    static constexpr size_t kHead = 32;
+    static constexpr bool kMinimum = false;
+    using Planes = Nibbles<8>;
+
+    static KT_INLINE void values(const uint8_t* block, uint8_t* q) { split_nibbles(block + 2, 16, q); }
+};
+
+}  // namespace
+}  // namespace kt

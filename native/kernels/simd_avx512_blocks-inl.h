@@ -1,0 +1,108 @@
+// What formats of small integers in blocks need besides simd_avx512-inl.h. Same names as
+// simd_scalar_blocks-inl.h.
+#pragma once
+
+#include "simd_avx512-inl.h"
+
+namespace kt {
+namespace {
+
+KT_INLINE I32x16 zero_i32() {
+    return {_mm512_setzero_si512()};
+}
+
+struct BytePair {
+    Bytes first, second;
+};
+
+#ifdef KT_VNNI
+KT_INLINE I32x16 dot(I32x16 sum, const BytePair& w, const int8_t* activation) {
+    const __m512i first = _mm512_dpbusd_epi32(sum.v, w.first.v, broadcast(activation));
+    return {_mm512_dpbusd_epi32(first, w.second.v, broadcast(activation + 4))};
+}
+#else
+// Two pairs of products are at most 4 * 63 * 127 = 32004 < 32767.
+KT_INLINE I32x16 dot(I32x16 sum, const BytePair& w, const int8_t* activation) {
+    const __m512i pairs = _mm512_add_epi16(_mm512_maddubs_epi16(w.first.v, broadcast(activation)),
+                                           _mm512_maddubs_epi16(w.second.v, broadcast(activation + 4)));
+    return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+#endif
+
+KT_INLINE __m512i signed_eight_rows(const uint8_t* values, const uint8_t* signs) {
+    const __m512i all = _mm512_loadu_si512(values);
+    return _mm512_mask_sub_epi8(all, load_as<__mmask64>(signs), _mm512_setzero_si512(), all);
+}
+
+KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
+    const __m512i a = signed_eight_rows(values, signs), b = signed_eight_rows(values + 64, signs + 8);
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return {{_mm512_permutex2var_epi32(a, even, b)}, {_mm512_permutex2var_epi32(a, odd, b)}};
+}
+
+// Shifts of 16-bit lanes carry bits over from the neighbouring byte; Mask must not select those.
+template <int Shift>
+KT_INLINE __m512i shifted(__m512i plane) {
+    if constexpr (Shift < 0) return _mm512_srli_epi16(plane, -Shift);
+    if constexpr (Shift > 0) return _mm512_slli_epi16(plane, Shift);
+    return plane;
+}
+
+template <int Mask, int Shift>
+KT_INLINE Bytes bits(Bytes plane) {
+    return {_mm512_and_si512(shifted<Shift>(plane.v), _mm512_set1_epi8(static_cast<char>(Mask)))};
+}
+
+template <int Mask, int Shift>
+KT_INLINE Bytes with_bits(Bytes w, Bytes plane) {
+    constexpr int kFirstOrBoth = 0xf8;  // a | (b & c)
+    return {_mm512_ternarylogic_epi32(w.v, shifted<Shift>(plane.v), _mm512_set1_epi8(static_cast<char>(Mask)),
+                                      kFirstOrBoth)};
+}
+
+KT_INLINE Bytes lookup(const uint8_t* table, Bytes index) {
+    const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), index.v)};
+}
+
+KT_INLINE void store_bytes(uint8_t* p, Bytes x) {
+    _mm512_storeu_si512(p, x.v);
+}
+
+KT_INLINE I32x16 load_u8(const uint8_t* p) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+
+KT_INLINE I32x16 load_s8(const uint8_t* p) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+
+KT_INLINE I32x16 add(I32x16 a, int32_t b) {
+    return {_mm512_add_epi32(a.v, _mm512_set1_epi32(b))};
+}
+
+KT_INLINE I32x16 multiply_add(I32x16 a, I32x16 b, I32x16 c) {
+    return {_mm512_add_epi32(_mm512_mullo_epi32(a.v, b.v), c.v)};
+}
+
+template <int Shift, int Mask>
+KT_INLINE I32x16 field(I32x16 a) {
+    return {_mm512_and_si512(_mm512_srli_epi32(a.v, Shift), _mm512_set1_epi32(Mask))};
+}
+
+template <int J>
+KT_INLINE F32x16 byte_value(Bytes w, float zero) {
+    const __m512 value = _mm512_cvtepi32_ps(field<8 * J, 255>({w.v}).v);
+    return {_mm512_sub_ps(value, _mm512_set1_ps(zero))};
+}
+
+KT_INLINE F32x16 load_half_e8m0(const uint8_t* p) {
+    const __m512i e = load_u8(p).v;
+    const __mmask16 tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    const __m512i usual = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    return {_mm512_castsi512_ps(_mm512_mask_sllv_epi32(usual, tiny, _mm512_set1_epi32(0x00200000), e))};
+}
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,136 @@
+// What formats of small integers in blocks need besides simd_scalar-inl.h. Same names in the other
+// simd_*_blocks-inl.h files.
+#pragma once
+
+#include "simd_scalar-inl.h"
+
+namespace kt {
+namespace {
+
+KT_INLINE I32x16 zero_i32() {
+    return {};
+}
+
+// -(First * sums[0] + Second * sums[1]) in every lane; sums points at Group32::sums.
+template <int First, int Second>
+KT_INLINE I32x16 minus_sums(const uint8_t* sums) {
+    I32x16 out;
+    for (int i = 0; i < 16; ++i) {
+        out.lane[i] = -(First * load_as<int16_t>(sums) + Second * load_as<int16_t>(sums + 2));
+    }
+    return out;
+}
+
+// Eight consecutive k of 16 rows, unsigned values of at most 63.
+struct BytePair {
+    Bytes first, second;
+};
+
+KT_INLINE I32x16 dot(const I32x16& sum, const BytePair& w, const int8_t* activation) {
+    I32x16 out = sum;
+    for (int i = 0; i < 16; ++i) {
+        for (int j = 0; j < 4; ++j) {
+            out.lane[i] +=
+                w.first.byte[4 * i + j] * activation[j] + w.second.byte[4 * i + j] * activation[4 + j];
+        }
+    }
+    return out;
+}
+
+// Eight values of 16 rows, stored row after row with 128 added, as two vectors of four: negated (about 128)
+// where the row's byte of `signs` has the value's bit set.
+KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
+    BytePair out;
+    for (int i = 0; i < 16; ++i) {
+        for (int j = 0; j < 8; ++j) {
+            const int value = values[8 * i + j], negative = signs[i] >> j & 1;
+            Bytes& half = j < 4 ? out.first : out.second;
+            half.byte[4 * i + j % 4] = static_cast<uint8_t>(negative ? -value : value);
+        }
+    }
+    return out;
+}
+
+// The bits of Mask of every byte, after a shift to the left (Shift < 0: to the right).
+template <int Mask, int Shift>
+KT_INLINE Bytes bits(const Bytes& plane) {
+    Bytes out;
+    for (int i = 0; i < 64; ++i) {
+        const int byte = plane.byte[i];
+        out.byte[i] = static_cast<uint8_t>((Shift < 0 ? byte >> -Shift : byte << Shift) & Mask);
+    }
+    return out;
+}
+
+// w with those bits added.
+template <int Mask, int Shift>
+KT_INLINE Bytes with_bits(const Bytes& w, const Bytes& plane) {
+    Bytes out = bits<Mask, Shift>(plane);
+    for (int i = 0; i < 64; ++i) out.byte[i] |= w.byte[i];
+    return out;
+}
+
+// table[index], index < 16
+KT_INLINE Bytes lookup(const uint8_t* table, const Bytes& index) {
+    Bytes out;
+    for (int i = 0; i < 64; ++i) out.byte[i] = table[index.byte[i]];
+    return out;
+}
+
+KT_INLINE void store_bytes(uint8_t* p, const Bytes& x) {
+    store_as(p, x);
+}
+
+// 16 bytes as integers
+KT_INLINE I32x16 load_u8(const uint8_t* p) {
+    I32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = p[i];
+    return out;
+}
+
+KT_INLINE I32x16 load_s8(const uint8_t* p) {
+    I32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = static_cast<int8_t>(p[i]);
+    return out;
+}
+
+KT_INLINE I32x16 add(const I32x16& a, int32_t b) {
+    I32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = a.lane[i] + b;
+    return out;
+}
+
+KT_INLINE I32x16 multiply_add(const I32x16& a, const I32x16& b, const I32x16& c) {
+    I32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = a.lane[i] * b.lane[i] + c.lane[i];
+    return out;
+}
+
+// (a >> Shift) & Mask
+template <int Shift, int Mask>
+KT_INLINE I32x16 field(const I32x16& a) {
+    I32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = a.lane[i] >> Shift & Mask;
+    return out;
+}
+
+// Byte J of each row's four, less `zero`.
+template <int J>
+KT_INLINE F32x16 byte_value(const Bytes& w, float zero) {
+    F32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = static_cast<float>(w.byte[4 * i + J]) - zero;
+    return out;
+}
+
+// 2^(e - 128) of 16 exponent bytes: half an E8M0 scale; the two smallest are subnormal.
+KT_INLINE F32x16 load_half_e8m0(const uint8_t* p) {
+    F32x16 out;
+    for (int i = 0; i < 16; ++i) {
+        const uint32_t e = p[i];
+        out.lane[i] = bits_to_f32(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+    }
+    return out;
+}
+
+}  // namespace
+}  // namespace kt
