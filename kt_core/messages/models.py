@@ -3,7 +3,7 @@
 MESSAGES: dict[str, tuple[str, str]] = {
     "models.about_demo": (
         "SmolLM2-135M-Instruct as a mixture of 16 experts (8 per token), Q4_1, made on this machine",
-        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个词元用 8 个，Q4_1，在本机生成",
+        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个 token用 8 个，Q4_1，在本机生成",
     ),
     "models.about_smollm2": (
         "SmolLM2-135M-Instruct, the dense original, Q4_1",
@@ -19,7 +19,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.stage_build": ("Building the mixture of experts", "生成混合专家模型"),
     "models.stage_wait": (
         "Waiting for another process that pulls {name}",
-        "等待另一个正在拉取 {name} 的进程",
+        "等待另一个正在下载 {name} 的进程",
     ),
     "models.source_failed": ("{source}: {reason}", "{source}：{reason}"),
     "models.sha_differs": (
@@ -61,16 +61,20 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "找不到模型文件夹 {folder}。\n{reason}\n请另选文件夹：kt config set paths.models 文件夹",
     ),
     "models.unknown": (
+        "There is no model called {name}.\nIt is no path, no downloaded model and none that kt knows.\nSee all: kt model list",
+        "没有名为 {name} 的模型。\n它不是路径，也不是已下载或 kt 已知的模型。\n查看全部：kt model list",
+    ),
+    "models.unknown_near": (
         "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
         "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
     ),
     "models.not_pulled": (
-        "Model {name} is not on this disk.\nPulled models: {near}.\nSee all: kt model list",
-        "本机没有模型 {name}。\n已拉取：{near}。\n查看全部：kt model list",
+        "Model {name} is not on this disk.\nPulled models: {pulled}.\nSee all: kt model list",
+        "本机没有模型 {name}。\n已下载：{pulled}。\n查看全部：kt model list",
     ),
     "models.not_pulled_yet": (
         "Model {name} is not on this disk yet.\nIt is registered, but was not pulled.\nRun: kt model pull {name}",
-        "本机还没有模型 {name}。\n它已登记，但尚未拉取。\n请运行：kt model pull {name}",
+        "本机还没有模型 {name}。\n它已登记，但尚未下载。\n请运行：kt model pull {name}",
     ),
     "models.no_path": (
         "There is no model at {path}.\nNo such file or folder.\nGive a path that exists, or a name from: kt model list",
@@ -124,7 +128,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.config_missing": ("{field} is missing", "缺少 {field}"),
     "models.config_top_k": (
         "{k} experts per token of {experts}",
-        "每个词元用 {k} 个专家，但共有 {experts} 个",
+        "每个 token用 {k} 个专家，但共有 {experts} 个",
     ),
     "models.shape_differs": (
         "{tensor} has shape {shape}, the settings say {expected}",

@@ -14,8 +14,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "server.leave_out": ("leave it out", "省略该字段"),
     "server.model_not_found": (
-        "The model {model!r} is not served here.\nThis server serves {served!r}.",
-        "此处不提供模型 {model!r}。\n本服务提供的是 {served!r}。",
+        'The model "{model}" is not served here.\nThis server serves "{served}".',
+        "此处不提供模型“{model}”。\n本服务提供的是“{served}”。",
     ),
     "server.unauthorized": (
         "The API key is missing or wrong.\nThis server asks for one.\nSend it as: Authorization: Bearer KEY",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kt_core.errors import NotFound
 from kt_core.models import registry, store
-from kt_core.models.files import holds_model, local_files, near
+from kt_core.models.files import holds_model, local_files
 from kt_core.models.spec import read_spec
 from kt_core.types import ModelFiles
 
@@ -32,7 +32,7 @@ def resolve(name: str) -> ModelFiles:
         return local_files(path)
     if os.sep in name:
         raise NotFound("models.no_path", path=name)
-    raise NotFound("models.unknown", name=name, near=near(name, store.known_names()))
+    raise store.unknown(name)
 
 
 def _expanded(name: str) -> Path:

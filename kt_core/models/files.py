@@ -38,10 +38,10 @@ def holds_model(folder: Path) -> bool:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The known names most like `name`; a word for none when there are none like it."""
+    """The known names most like `name`; empty when there are none like it."""
     folded = {k.casefold(): k for k in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
-    return ", ".join(folded[c] for c in close) or t("models.none")
+    return t("output.comma").join(folded[c] for c in close)
 
 
 def _from_file(path: Path, name: str) -> ModelFiles:

@@ -65,7 +65,7 @@ def pull(name: str, progress: Progress) -> ModelFiles:
     """
     entry = registry.find(name)
     if entry is None:
-        raise NotFound("models.unknown", name=name, near=near(name, known_names()))
+        raise unknown(name)
     target = models_dir() / entry.name / entry.file
     try:
         with _lock(entry.name, progress):
@@ -81,11 +81,18 @@ def remove(name: str) -> Path:
     """Delete a pulled model; returns the folder that was deleted. Raises NotFound when it is not pulled."""
     folder = path(name)
     if folder is None:
-        raise NotFound("models.not_pulled", name=name, near=near(name, [m.name for m in list_models()]))
+        pulled = t("output.comma").join(m.name for m in list_models())
+        raise NotFound("models.not_pulled", name=name, pulled=pulled or t("models.none"))
     doomed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
     folder.replace(doomed)  # a kill from here on leaves no half model under its name
     shutil.rmtree(doomed)
     return folder
+
+
+def unknown(name: str) -> NotFound:
+    """The error for a name that nothing here goes by, with the nearest ones."""
+    close = near(name, known_names())
+    return NotFound("models.unknown_near", name=name, near=close) if close else NotFound("models.unknown", name=name)
 
 
 def known_names() -> list[str]:

@@ -62,4 +62,4 @@ def test_what_is_not_a_model(tmp_path: Path) -> None:
 
 def test_near_names() -> None:
     assert near("DMEO", ["demo", "smollm2"]) == "demo"
-    assert near("zzz", ["demo", "smollm2"]) == "none"
+    assert near("zzz", ["demo", "smollm2"]) == ""

@@ -66,7 +66,7 @@ def reason(made: Plan, name: str) -> str:
 
 def test_laptop_of_16_gib() -> None:
     made = plan(machine(16, cores=8), spec(4))
-    assert [d.name for d in made.decisions] == ["tier", "threads", "cpus", "context", "dtype"]
+    assert [d.name for d in made.decisions] == ["tier", "threads", "cpus", "context", "dtype", "rules"]
     assert all(d.reason and d.source for d in made.decisions)
     assert made.value("threads") == 8 and made.value("context") == 8192
     assert made.value("cpus") is None and made.value("tier") is None and "avx2" in reason(made, "tier")
