@@ -175,14 +175,17 @@ def _piece(event: dict[str, Any]) -> Piece:
 def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPResponse, HTTPConnection]:
     """Send a request; the response when the server accepts it."""
     connection = _connection(api)
-    headers = {"Content-Type": "application/json"}
+    headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
     if api.key:
-        headers["Authorization"] = f"Bearer {api.key}"
+        headers["Authorization"] = b"Bearer " + api.key.encode()  # http.client would send text as latin-1
     try:
         connection.connect()
         connection.sock.settimeout(None)  # a long prompt may keep the first byte waiting for minutes
         connection.request(method, urlsplit(api.url).path.rstrip("/") + path, body and json.dumps(body), headers)
         response = connection.getresponse()
+    except UnicodeError:  # a host name that cannot be one
+        connection.close()
+        raise UsageError("client.bad_url", url=api.url) from None
     except (OSError, HTTPException) as error:
         connection.close()
         raise NotFound("client.no_answer", url=api.url, reason=_reason(error)) from error
@@ -200,9 +203,9 @@ def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPRespo
 
 
 def _connection(api: Api) -> HTTPConnection:
-    parts = urlsplit(api.url)
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
+        parts = urlsplit(api.url)
         if parts.scheme not in kinds or not parts.hostname:
             raise ValueError(api.url)
         return kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)

@@ -1,5 +1,6 @@
 """The `kt` command: the command tree, and the one place where failures become words and exit codes."""
 
+import errno
 import io
 import os
 import re
@@ -136,6 +137,12 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:  # the reader has had enough, as `| head` does
         terminal.silence(sys.stdout.fileno())
         return 0
+    except OSError as failure:
+        if failure.errno != errno.ENOSPC:
+            return _other(failure, args)
+        terminal.silence(sys.stdout.fileno())  # what is still buffered would fail again at the end
+        output.error(KTError("output.full"))
+        return 1
     except KTError as failure:
         _debug()
         output.error(failure)

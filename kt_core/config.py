@@ -177,8 +177,10 @@ def _from_environment(entry: Setting, text: str) -> Any:
 def _checked(entry: Setting, value: Any, error: type[KTError] = UsageError) -> Any:
     """`value` as the setting's type. An int serves as a float; a bool is not an int here."""
     if entry.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 2**1000 else value  # larger ones have no float
     fits = type(value) is entry.type and (not entry.choices or value in entry.choices)
+    if fits and isinstance(value, str):
+        fits = _is_text(value) and (value.isprintable() or not entry.secret)  # a key goes into one header line
     if fits and entry.minimum is not None:
         fits = value >= entry.minimum
     if fits and entry.maximum is not None:
@@ -186,6 +188,15 @@ def _checked(entry: Setting, value: Any, error: type[KTError] = UsageError) -> A
     if not fits:
         raise _wrong(error, entry, value)
     return value
+
+
+def _is_text(value: str) -> bool:
+    """Whether `value` can be written as UTF-8; words of the command line need not be."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _wrong(error: type[KTError], entry: Setting, value: Any) -> KTError:
@@ -198,7 +209,7 @@ def _wrong(error: type[KTError], entry: Setting, value: Any) -> KTError:
 
 def _file_values(file: Path) -> dict[str, Any]:
     """Checked values of the file, by key; every section and key in it must be known."""
-    if not file.exists():  # spares the parser's import on the way to `kt --help`
+    if not _present(file):  # spares the parser's import on the way to `kt --help`
         return {}
     values: dict[str, Any] = {}
     for section, table in _parse_file(file).unwrap().items():
@@ -213,12 +224,20 @@ def _file_values(file: Path) -> dict[str, Any]:
     return values
 
 
+def _present(file: Path) -> bool:
+    """Whether the file is there. Raises BadData for a device, a pipe or a folder, and for a path that cannot be one."""
+    try:
+        if file.exists() and not file.is_file():
+            raise BadData("config.not_a_file", file=file)
+        return file.exists()
+    except OSError as error:
+        raise BadData("config.unreadable", file=file, reason=error.strerror or error) from error
+
+
 def _parse_file(file: Path) -> Any:
     """The file as a tomlkit document; an empty one when there is no file."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        text = ""
+        text = file.read_text(encoding="utf-8") if _present(file) else ""
     except UnicodeDecodeError as error:
         raise BadData("config.not_text", file=file, position=error.start) from error
     except OSError as error:

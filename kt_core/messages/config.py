@@ -80,6 +80,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{file} is not UTF-8 text.\nByte {position} cannot be decoded.\nCorrect the file; it was left as it is.",
         "{file} 不是 UTF-8 文本。\n第 {position} 字节无法解码。\n请改正该文件；文件未被改动。",
     ),
+    "config.not_a_file": (
+        "{file} is no settings file.\nIt is a folder, a device or a pipe.\nName a text file in KT_CONFIG_FILE.",
+        "{file} 不是设置文件。\n它是文件夹、设备或管道。\n请在 KT_CONFIG_FILE 中指定一个文本文件。",
+    ),
     "config.unreadable": (
         "{file} cannot be read.\n{reason}\nCorrect the file or its permissions.",
         "无法读取 {file}。\n{reason}\n请改正该文件或它的权限。",
