@@ -69,8 +69,11 @@ def test_unused_tensor_is_an_error(folder):
 
 
 def test_layers_of_multi_token_prediction_are_skipped(folder):
-    edit(folder, lambda tensors: tensors.update({"model.layers.2.eh_proj.weight": torch.ones(2, 2)}))
-    load(folder)
+    ids = torch.tensor([[5, 9, 33, 2]])
+    with torch.no_grad():
+        before = load(folder)(ids).logits
+        edit(folder, lambda tensors: tensors.update({"model.layers.2.eh_proj.weight": torch.ones(2, 2)}))
+        assert torch.equal(load(folder)(ids).logits, before)
 
 
 @pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.self_attn.q_proj.weight"])
