@@ -113,7 +113,8 @@ def _int4(m: Matrix) -> Floats:
     if m.zeros is None:
         return _spread(_scales(m), group, m.cols) * (q - 8)
     zeros = nibbles(np.ascontiguousarray(m.zeros))[:, : m.cols // group].astype(np.float32)
-    return _spread(_scales(m), group, m.cols) * (q - _spread(zeros, group, m.cols))
+    values: Floats = _spread(_scales(m), group, m.cols) * (q - _spread(zeros, group, m.cols))
+    return values
 
 
 def _gptq(m: Matrix) -> Floats:

@@ -173,7 +173,7 @@ def test_what_is_missing_is_named():
     data = np.zeros((1, 32), np.uint8)
     with pytest.raises(ValueError, match="FP8_CHANNEL needs scales"):
         decode_matrix(Matrix("FP8_CHANNEL", 1, 32, data, scale_format="F32"))
-    with pytest.raises(ValueError, match="'F8'. Known: F32"):
+    with pytest.raises(ValueError, match=r"'F8'\. Known: F32"):
         decode_matrix(Matrix("FP8_CHANNEL", 1, 32, data, data[:, :1], scale_format="F8"))
     with pytest.raises(Unsupported, match="TQ1_0"):
         decode_matrix(Matrix("TQ1_0", 1, 256, np.zeros((1, 54), np.uint8)))
