@@ -1,5 +1,6 @@
 """Attention over keys and values in pages. The caller owns the pages; their form is in docs/attention.md."""
 
+import mmap
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +50,11 @@ class PageLayout:
 
 
 def new_pages(layout: PageLayout, count: int) -> torch.Tensor:
-    """Memory for `count` pages, uint8 [count, page_bytes], not initialised."""
-    return torch.empty(count, layout.page_bytes, dtype=torch.uint8)
+    """Memory for `count` >= 1 pages, uint8 [count, page_bytes], zeros, in huge pages where the system has them."""
+    memory = mmap.mmap(-1, count * layout.page_bytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8).view(count, layout.page_bytes)
 
 
 def write(
@@ -153,9 +157,7 @@ def attend(
     """
     dtype = dtype_name(q)
     if q.dim() != 3 or q.shape[2] != layout.key_size or q.shape[1] == 0 or q.shape[1] % layout.heads:
-        raise ValueError(
-            f"expected q [T, a multiple of {layout.heads}, {layout.key_size}], got {tuple(q.shape)}"
-        )
+        raise ValueError(f"expected q [T, a multiple of {layout.heads}, {layout.key_size}], got {tuple(q.shape)}")
     if int(batch.starts[-1]) != q.shape[0]:
         raise ValueError(f"starts end at {int(batch.starts[-1])}, but there are {q.shape[0]} queries")
     if window is not None and window < 1:
@@ -222,7 +224,9 @@ class HeadLinear:
         if out is None:
             out = torch.empty(x.shape[0], self.heads, self.rows, dtype=x.dtype)
         elif out.shape != (x.shape[0], self.heads, self.rows) or out.dtype != x.dtype or out.stride(2) != 1:
-            raise ValueError(f"expected out [{x.shape[0]}, {self.heads}, {self.rows}] of {x.dtype} with adjacent numbers")
+            raise ValueError(
+                f"expected out [{x.shape[0]}, {self.heads}, {self.rows}] of {x.dtype} with adjacent numbers"
+            )
         dtype_name(out)
         strides = (x.stride(0), x.stride(1), out.stride(0), out.stride(1))
         self._native.forward(x.data_ptr(), out.data_ptr(), strides, dtype, x.shape[0])

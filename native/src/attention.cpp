@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <type_traits>
 
 namespace kt {
 namespace {
@@ -96,7 +97,7 @@ struct ThreadPlan {
         q = take(rows * layout.key_steps());
         scores = take(rows * layout.page);
         weights = take(rows * layout.page / layout.per_step());
-        factors = take(rows);
+        factors = take(2 * divide_up(rows, kLanes) * kLanes);
         values = take(layout.shared ? width * layout.page / layout.per_step() : 0);
         row = take(layout.key_size);
         parts = take(2 * rows * (1 + kLanes + width));
@@ -253,6 +254,7 @@ void Attention::prepare(const Worker& worker, const Tile& tile, AttendArgs& args
             .key_steps = layout_.key_steps(),
             .value_panels = layout_.value_panels(),
             .value_offset = layout_.key_bytes(),
+            .block_bytes = layout_.head_bytes(),
             .shared = layout_.shared,
             .q = q,
             .rows = rows(tile),
@@ -372,49 +374,59 @@ uint16_t to_bf16(float x) {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Copies one value between a page and a row of keys or values, converting where their types differ.
-template <bool Writes>
-void move_value(uint8_t* cell, Dtype cell_type, void* row, Dtype row_type, size_t index) {
-    uint16_t* const half = static_cast<uint16_t*>(row) + index;
-    float* const whole = static_cast<float*>(row) + index;
-    if constexpr (Writes) {
-        const float x = row_type == Dtype::kF32 ? *whole : std::bit_cast<float>(uint32_t{*half} << 16);
-        const uint16_t rounded = row_type == Dtype::kF32 ? to_bf16(x) : *half;
-        cell_type == Dtype::kF32 ? std::memcpy(cell, &x, 4) : std::memcpy(cell, &rounded, 2);
+template <class To, class From>
+To converted(From x) {
+    if constexpr (std::is_same_v<To, From>) {
+        return x;
+    } else if constexpr (std::is_same_v<To, float>) {
+        return std::bit_cast<float>(uint32_t{x} << 16);
     } else {
-        uint32_t bits = 0;
-        std::memcpy(cell_type == Dtype::kF32 ? reinterpret_cast<uint8_t*>(&bits)
-                                             : reinterpret_cast<uint8_t*>(&bits) + 2,
-                    cell, cell_type == Dtype::kF32 ? 4 : 2);
-        const float x = std::bit_cast<float>(bits);
-        row_type == Dtype::kF32 ? void(*whole = x) : void(*half = to_bf16(x));
+        return to_bf16(x);
     }
 }
 
-template <bool Writes>
+// Values of a row to or from their places in a page.
+template <bool Writes, class Cell, class Row, class Place>
+void move_values(Row* row, size_t count, Place&& place) {
+    for (size_t i = 0; i < count; ++i) {
+        Cell* const cell = reinterpret_cast<Cell*>(place(i));
+        if constexpr (Writes) {
+            *cell = converted<Cell>(row[i]);
+        } else {
+            row[i] = converted<Row>(*cell);
+        }
+    }
+}
+
+template <bool Writes, class Cell, class Row>
 void move_token(const PageRows& rows, size_t token, size_t head) {
+    constexpr size_t kItem = sizeof(Cell), kPerStep = 4 / kItem, kLane = kStepBytes / kLanes;
     const PageLayout& layout = rows.layout;
     const size_t slot = static_cast<size_t>(rows.slots[token]), key = slot % layout.page;
-    const size_t per_step = layout.per_step(), item = 4 / per_step;
     uint8_t* const block = rows.pages + slot / layout.page * layout.page_bytes() + head * layout.head_bytes();
-    uint8_t* const keys =
-        block + key / kLanes * layout.key_steps() * kStepBytes + key % kLanes * (kStepBytes / kLanes);
-    size_t from = token * rows.key_stride + head * layout.key_size;
-    for (size_t i = 0; i < layout.key_size; ++i) {
-        uint8_t* const cell = keys + i / per_step * kStepBytes + i % per_step * item;
-        move_value<Writes>(cell, layout.dtype, rows.keys, rows.dtype, from + i);
-    }
-    if (Writes && layout.key_size % per_step) {  // the last pair's other half, which q meets with a zero
-        std::memset(keys + (layout.key_steps() - 1) * kStepBytes + item, 0, item);
+    uint8_t* const keys = block + key / kLanes * layout.key_steps() * kStepBytes + key % kLanes * kLane;
+    move_values<Writes, Cell>(
+        static_cast<Row*>(rows.keys) + token * rows.key_stride + head * layout.key_size, layout.key_size,
+        [keys](size_t i) { return keys + i / kPerStep * kStepBytes + i % kPerStep * kItem; });
+    if (Writes && layout.key_size % kPerStep) {  // the last pair's other half, which q meets with a zero
+        std::memset(keys + (layout.key_steps() - 1) * kStepBytes + kItem, 0, kItem);
     }
     if (layout.shared) return;
-    from = token * rows.value_stride + head * layout.value_size;
-    const size_t panel_bytes = layout.page / per_step * kStepBytes;
-    uint8_t* const values = block + layout.key_bytes() + key / per_step * kStepBytes + key % per_step * item;
-    for (size_t i = 0; i < layout.value_size; ++i) {
-        uint8_t* const cell = values + i / kLanes * panel_bytes + i % kLanes * (kStepBytes / kLanes);
-        move_value<Writes>(cell, layout.dtype, rows.values, rows.dtype, from + i);
+    const size_t panel_bytes = layout.page / kPerStep * kStepBytes;
+    uint8_t* const values = block + layout.key_bytes() + key / kPerStep * kStepBytes + key % kPerStep * kItem;
+    move_values<Writes, Cell>(
+        static_cast<Row*>(rows.values) + token * rows.value_stride + head * layout.value_size,
+        layout.value_size, [=](size_t i) { return values + i / kLanes * panel_bytes + i % kLanes * kLane; });
+}
+
+using MoveFn = void (*)(const PageRows&, size_t token, size_t head);
+
+template <bool Writes>
+MoveFn mover(Dtype cell, Dtype row) {
+    if (cell == Dtype::kF32) {
+        return row == Dtype::kF32 ? move_token<Writes, float, float> : move_token<Writes, float, uint16_t>;
     }
+    return row == Dtype::kF32 ? move_token<Writes, uint16_t, float> : move_token<Writes, uint16_t, uint16_t>;
 }
 
 template <bool Writes>
@@ -428,13 +440,14 @@ void move_rows(Pool::Lease& lease, const PageRows& rows) {
                                         std::to_string(most) + " slots of the pages");
         }
     }
+    const MoveFn move = mover<Writes>(rows.layout.dtype, rows.dtype);
     Phase moving(divide_up(rows.tokens, kTokens) * heads);
     lease.parallel(
         [&](const Worker& worker) {
             moving.run(worker, [&](size_t task) {
                 const size_t first = task / heads * kTokens, last = std::min(first + kTokens, rows.tokens);
                 for (size_t t = first; t < last; ++t) {
-                    if (rows.slots[t] >= 0) move_token<Writes>(rows, t, task % heads);
+                    if (rows.slots[t] >= 0) move(rows, t, task % heads);
                 }
             });
         },

@@ -24,6 +24,7 @@ struct AttendArgs {
     size_t key_steps;      // of a panel of keys
     size_t value_panels;   // of 16 columns
     size_t value_offset;   // from a block's keys to its values
+    size_t block_bytes;    // of both
     bool shared;           // values are the keys' first columns, and there are no others
     const uint8_t* q;      // [rows][key_steps] steps of 4 bytes, as the keys' type
     size_t rows;
@@ -34,14 +35,14 @@ struct AttendArgs {
     size_t end;
     float scale;
     float softcap;  // 0: none; else scores become softcap * tanh(score / softcap)
-    // Scratch. scores [rows][page], weights [rows][page] of the keys' type, factors [rows],
-    // values: for shared ones, value_panels panels of page keys.
+    // Scratch. scores [rows][page], weights [rows][page] of the keys' type, factors [2][rows, filled up to
+    // 16], values: for shared ones, value_panels panels of page keys.
     float* scores;
     uint8_t* weights;
     float* factors;
     uint8_t* values;
     // Results: the largest score, the sum of exp(score - largest) in 16 parts, and that sum over the values.
-    float* largest;  // [rows]
+    float* largest;  // [rows], readable up to a multiple of 16
     float* sums;     // [rows][16]
     float* out;      // [rows][16 * value_panels]
 };
