@@ -5,8 +5,9 @@ The only room that imports the native extension, and only when something is comp
 
 from kt_core.kernels.experts import ACTIVATIONS, UNGATED, Experts
 from kt_core.kernels.linear import Linear
-from kt_core.kernels.native import info, read_rate, set_deterministic, set_threads
+from kt_core.kernels.native import info, set_deterministic
 from kt_core.kernels.policy import POLICY, SUPPORTED
+from kt_core.kernels.pool import Group, Pool, read_rate, set_pools, set_threads
 
 __all__ = [
     "ACTIVATIONS",
@@ -14,9 +15,12 @@ __all__ = [
     "SUPPORTED",
     "UNGATED",
     "Experts",
+    "Group",
     "Linear",
+    "Pool",
     "info",
     "read_rate",
     "set_deterministic",
+    "set_pools",
     "set_threads",
 ]

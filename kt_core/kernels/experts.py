@@ -6,6 +6,7 @@ import torch
 
 from kt_core import errors
 from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.pool import Pool, native_pool
 
 ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai", "relu2")
 UNGATED = ("relu2",)
@@ -20,6 +21,7 @@ class Experts:
 
     `elsewhere` [num_experts], bool or uint8 on the CPU: experts that are computed somewhere else. It is not
     copied, and read at the start of each call, so writing into it moves experts from the next call on.
+    `pool` is whose threads compute, None the process's own.
     Raises Unsupported for an unknown activation, ValueError for a size below 1 or another argument that is wrong.
     """
 
@@ -33,6 +35,7 @@ class Experts:
         alpha: float = 1.702,
         elsewhere: torch.Tensor | None = None,
         tier: str | None = None,
+        pool: Pool | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise errors.Unsupported("kernels.activation", activation=activation, known=", ".join(ACTIVATIONS))
@@ -45,7 +48,9 @@ class Experts:
         self.hidden = hidden
         self.intermediate = intermediate
         self._elsewhere = elsewhere
-        self._native = load().Experts(num_experts, hidden, intermediate, activation, limit, alpha, tier or "")
+        self._native = load().Experts(
+            num_experts, hidden, intermediate, activation, limit, alpha, tier or "", native_pool(pool)
+        )
 
     @property
     def nbytes(self) -> int:

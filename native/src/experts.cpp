@@ -143,7 +143,7 @@ void Experts::load(size_t index, const ExpertWeights& from) {
         if (part.bias) bytes += part.panels.panel_count() * kPanelRows * sizeof(float);
     }
     Pool::Lease lease(pool_);
-    packed.memory = lease.weights(bytes);
+    packed.memory = lease.weights(bytes, 0, 1);
     uint8_t* next = packed.memory.data();
     for (const Part& part : parts) {
         if (!part.stored) continue;
@@ -398,7 +398,7 @@ void Experts::Chunk::allocate_hidden() {
 }
 
 void Experts::Chunk::prepare_tokens(const Worker& worker) {
-    preparing.run(worker, [&](size_t t) {
+    preparing.run(worker, [&](size_t t, size_t) {
         const float* x =
             row_f32(call.x, call.dtype, first_token + t, layer.hidden_, wide + worker.index * layer.hidden_);
         for (size_t i = 0; i < kPolicies; ++i) {
@@ -410,7 +410,7 @@ void Experts::Chunk::prepare_tokens(const Worker& worker) {
 
 void Experts::Chunk::gather_tokens(const Worker& worker) {
     const uint8_t* const* const rows = token_rows[static_cast<size_t>(Policy::kBf16)];
-    gathering.run(worker, [&](size_t i) {
+    gathering.run(worker, [&](size_t i, size_t) {
         const Group& group = groups[tiles[i].group];
         const size_t begin = tiles[i].tile * group.inputs.rows;
         const size_t end = std::min(group.count, begin + group.inputs.rows);
@@ -425,7 +425,7 @@ void Experts::Chunk::gather_tokens(const Worker& worker) {
 }
 
 void Experts::Chunk::gate_up(const Worker& worker) {
-    multiplying.run(worker, [&](size_t i) {
+    multiplying.run(worker, [&](size_t i, size_t) {
         const Task& task = tasks[i];
         const size_t most = groups[task.group].tiled() ? task.count : kRowsPerTask;
         for (size_t row = 0; row < task.count; row += most) {
@@ -499,7 +499,7 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 // order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
 void Experts::Chunk::down(const Worker& worker) {
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    summing.run(worker, [&](size_t i) {
+    summing.run(worker, [&](size_t i, size_t) {
         const size_t run = i / down_blocks, block = i % down_blocks, panel = block * down_width;
         const size_t width = std::min(down_width, panels - panel), begin = panel * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);

@@ -49,7 +49,7 @@ void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored
     const PanelMatrix shape = panel_shape(kernels, stored);
     const std::vector<uint8_t> zeros(stored_row_bytes(*format.info, stored.cols));  // rows after the last
     Phase packing(shape.panel_count());
-    const auto pack_panel = [&](size_t p) {
+    const auto pack_panel = [&](size_t p, size_t) {
         const uint8_t* rows[kPanelRows];
         for (size_t r = 0; r < kPanelRows; ++r) {
             const size_t row = p * kPanelRows + r;
