@@ -5,8 +5,9 @@ import math
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, plain, weight
 from kt_core.kernels.pool import Pool, native_pool
+from kt_core.weights import Matrix
 
 ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai", "relu2")
 UNGATED = ("relu2",)
