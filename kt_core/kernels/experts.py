@@ -49,9 +49,8 @@ class Experts:
         self.hidden = hidden
         self.intermediate = intermediate
         self._elsewhere = elsewhere
-        self._native = load().Experts(
-            num_experts, hidden, intermediate, activation, limit, alpha, tier or "", native_pool(pool)
-        )
+        gating = (activation, limit, alpha)
+        self._native = load().Experts(num_experts, hidden, intermediate, *gating, tier or "", native_pool(pool))
 
     @property
     def nbytes(self) -> int:
