@@ -3,16 +3,16 @@
 import re
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from kt_core import errors
 from kt_core.kernels.methods import Method
 from kt_core.models import resolve
 from kt_core.weights import Matrix, Weights, decode_matrix, open_weights
-from kt_core.weights.quantize import WRITERS, quantize
+from kt_core.weights import quantize as quantization
 
 PARTS = ("gate", "up", "down")
+WRITABLE = ("BF16", *quantization.FORMATS)
 
 # An expert's number in the checkpoint or the tensors -> gate, up and down.
 Source = tuple[int, Callable[[int], list[Matrix]]]
@@ -21,7 +21,7 @@ Source = tuple[int, Callable[[int], list[Matrix]]]
 def from_checkpoint(source: str | Weights, layer: int, method: Method) -> Source:
     """The experts of layer `layer` of a GGUF file, a folder, or a checkpoint that is open already.
 
-    Weights in the method's format are taken as they are; others are rounded to it where it has a writer.
+    Weights in the method's format are taken as they are, in groups of any size; others are rounded to it.
     Raises NotFound for a layer without experts, Unsupported for biases or for a format that cannot become the
     method's, and what open_weights raises.
     """
@@ -49,7 +49,7 @@ def from_tensors(gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, metho
     """Experts of plain numbers: gate and up [E, I, H], down [E, H, I].
 
     Raises ValueError for shapes that do not fit each other, or another dtype than float32, bfloat16 or float16,
-    Unsupported for a method without a writer.
+    Unsupported for a method whose format is not in WRITABLE.
     """
     tensors = (gate, up, down)
     if gate.dim() != 3 or up.shape != gate.shape or down.shape != (gate.shape[0], gate.shape[2], gate.shape[1]):
@@ -57,21 +57,27 @@ def from_tensors(gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, metho
         raise ValueError(f"expected gate and up [E, I, H] and down [E, H, I], got {shapes}")
     if any(tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16) for tensor in tensors):
         raise ValueError(f"expected float32, bfloat16 or float16, got {[str(tensor.dtype) for tensor in tensors]}")
-    if method.format not in WRITERS:
-        raise errors.Unsupported("kernels.no_writer", format=method.format or "-", known=", ".join(WRITERS))
+    if method.format not in WRITABLE:
+        raise errors.Unsupported("kernels.no_writer", format=method.format or "-", known=", ".join(WRITABLE))
 
     def expert(index: int) -> list[Matrix]:
-        values = (tensor[index].detach().to("cpu", torch.float32).numpy() for tensor in tensors)
-        return [quantize(np.ascontiguousarray(part), method.format, method.group) for part in values]
+        return [rounded(tensor[index], method) for tensor in tensors]
 
     return gate.shape[0], expert
 
 
 def in_format(matrix: Matrix, method: Method) -> Matrix:
-    """The matrix itself where it is in the method's format already, or rounded to it."""
-    same = matrix.format == method.format and method.group in (0, matrix.group)
-    if not method.format or same:
+    """The matrix itself where its format is the method's, or its values rounded to that."""
+    if method.format in ("", matrix.format):
         return matrix
-    if method.format not in WRITERS:
+    if method.format not in WRITABLE:
         raise errors.Unsupported("kernels.other_format", wanted=method.format, found=matrix.format)
-    return quantize(decode_matrix(matrix), method.format, method.group)
+    return rounded(torch.from_numpy(decode_matrix(matrix)), method)
+
+
+def rounded(values: torch.Tensor, method: Method) -> Matrix:
+    """values [N, K], a float dtype, to nearest in a format of WRITABLE."""
+    if method.format != "BF16":
+        return quantization.quantize(values, method.format, method.group)
+    halves = values.detach().to("cpu", torch.bfloat16).contiguous()
+    return Matrix("BF16", values.shape[0], values.shape[1], halves.view(torch.uint8).numpy())
