@@ -94,10 +94,19 @@ class KTMoEWrapper:
         self._follower: Callable[[], KTMoEWrapper | None] = lambda: None
         if previous is not None:
             previous._follower = weakref.ref(self)
-        self._activation = ("swiglu_oai" if swiglu_alpha else "silu", swiglu_limit or None, swiglu_alpha or 1.0)
         self.pool = shared_pool(thread_groups(cpuinfer_threads, threadpool_count, numa_nodes))
+        self._kernel = Experts(
+            num_experts,
+            hidden_size,
+            moe_intermediate_size,
+            "swiglu_oai" if swiglu_alpha else "silu",
+            swiglu_limit or None,
+            swiglu_alpha or 1.0,
+            elsewhere=self.gpu_experts_mask,
+            pool=self.pool,
+        )
+        self._loaded = False
         self._worker = ThreadPoolExecutor(1, f"kt-layer-{layer_idx}")
-        self._kernel: Experts | None = None
         self._submitted: Future[torch.Tensor] | None = None
         self._deferred: Future[torch.Tensor] | None = None
 
@@ -199,7 +208,7 @@ class KTMoEWrapper:
             torch._C._host_emptyCache()
 
     def _begin(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, stream: Any) -> "_Batch":
-        if self._kernel is None:
+        if not self._loaded:
             raise RuntimeError(f"layer {self.layer_idx} has no weights yet: call load_weights first")
         if self._submitted is not None:
             raise RuntimeError(f"layer {self.layer_idx} is at work already: call sync_forward first")
@@ -226,17 +235,11 @@ class KTMoEWrapper:
     def _load(self, source: Source, physical_to_logical: torch.Tensor | None) -> None:
         count, expert = source
         numbers = _expert_numbers(physical_to_logical, self.num_experts, count)
-        kernel = Experts(
-            self.num_experts,
-            self.hidden_size,
-            self.moe_intermediate_size,
-            *self._activation,
-            elsewhere=self.gpu_experts_mask,
-            pool=self.pool,
-        )
+        self._loaded = False
         for index, number in enumerate(numbers):
-            kernel.load(index, *expert(number))
-        self._kernel = kernel
+            gate, up, down = expert(number)
+            self._kernel.load(index, gate, up, down)
+        self._loaded = True
 
 
 class _Batch:
