@@ -1,12 +1,14 @@
 // What a tier offers: plain functions over raw pointers, gathered in one constant table.
 //
-// This header and <immintrin.h> are all that a tier's file may include. It must stay free of inline
+// This header, ops.h and <immintrin.h> are all that a tier's file may include. It must stay free of inline
 // functions and inline variables: those become weak symbols, and the linker may then keep the copy
 // that was compiled for a newer CPU and run it on an older one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kt/ops.h"
 
 namespace kt {
 
@@ -180,6 +182,7 @@ struct KernelTable {
     ActivateFn activate[kActivations];
     FormatEntry formats[kFormatSlots];
     Prefill prefill;
+    LayerOps layer{};
 };
 
 }  // namespace kt
