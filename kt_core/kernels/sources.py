@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -9,23 +10,23 @@ from kt_core import errors
 from kt_core.kernels.methods import Method
 from kt_core.models import resolve
 from kt_core.weights import Matrix, Weights, decode_matrix, open_weights
-from kt_core.weights import quantize as quantization
+from kt_core.weights.quantize import FORMATS, quantize
 
 PARTS = ("gate", "up", "down")
-WRITABLE = ("BF16", *quantization.FORMATS)
+WRITABLE = ("BF16", *FORMATS)
 
 # An expert's number in the checkpoint or the tensors -> gate, up and down.
 Source = tuple[int, Callable[[int], list[Matrix]]]
 
 
-def from_checkpoint(source: str | Weights, layer: int, method: Method) -> Source:
+def from_checkpoint(source: str | Path | Weights, layer: int, method: Method) -> Source:
     """The experts of layer `layer` of a GGUF file, a folder, or a checkpoint that is open already.
 
     Weights in the method's format are taken as they are, in groups of any size; others are rounded to it.
     Raises NotFound for a layer without experts, Unsupported for biases or for a format that cannot become the
     method's, and what open_weights raises.
     """
-    weights = source if isinstance(source, Weights) else open_weights(resolve(source))
+    weights = source if isinstance(source, Weights) else open_weights(resolve(str(source)))
     prefix = _prefix(weights, layer)
     if any(f"{prefix}.{part}_bias" in weights for part in ("gate_up_proj", "up_proj", "down_proj")):
         raise errors.Unsupported("kernels.biased_experts", prefix=prefix)
@@ -78,6 +79,6 @@ def in_format(matrix: Matrix, method: Method) -> Matrix:
 def rounded(values: torch.Tensor, method: Method) -> Matrix:
     """values [N, K], a float dtype, to nearest in a format of WRITABLE."""
     if method.format != "BF16":
-        return quantization.quantize(values, method.format, method.group)
+        return quantize(values, method.format, method.group)
     halves = values.detach().to("cpu", torch.bfloat16).contiguous()
     return Matrix("BF16", values.shape[0], values.shape[1], halves.view(torch.uint8).numpy())

@@ -6,6 +6,7 @@ The arguments are those of the KTransformers project's class of this name, so th
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -61,7 +62,7 @@ class KTMoEWrapper:
         gpu_experts_mask: torch.Tensor | None = None,
         cpuinfer_threads: int = 1,
         threadpool_count: int = 1,
-        weight_path: str | Weights = "",
+        weight_path: str | Path | Weights = "",
         chunked_prefill_size: int = 512,
         cpu_save: bool = False,
         max_deferred_experts_per_token: int | None = None,

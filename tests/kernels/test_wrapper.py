@@ -15,7 +15,8 @@ import torch
 from kt_core import errors
 from kt_core.kernels import METHODS, KTMoEWrapper, generate_gpu_experts_masks, reference
 from kt_core.models import resolve
-from kt_core.weights import decode_matrix, open_weights, quantize
+from kt_core.weights import decode_matrix, open_weights
+from kt_core.weights.quantize import quantize
 
 E, K, H, I = 6, 3, 64, 32  # noqa: E741 - the sizes of tiny_models' layers, by their usual names
 # As in test_experts: h may move by one step of its format, bfloat16 or int8.
@@ -70,7 +71,7 @@ def parts_of(weights, layer, method):
         matrices = [weights.expert(prefix, index, part) for part in ("gate", "up", "down")]
         if kind.quantises:
             values = [torch.from_numpy(decode_matrix(m)) for m in matrices]
-            matrices = [quantize.quantize(value, kind.format, kind.group) for value in values]
+            matrices = [quantize(value, kind.format, kind.group) for value in values]
         found[index] = tuple((m.format, decode_matrix(m)) for m in matrices)
     return found
 
@@ -320,10 +321,13 @@ def test_states():
 def test_inputs_may_be_written_to_after_submission():
     layer, (x, ids, weights) = loaded(), batch(300)
     expected = layer.forward(x, ids, weights)
+    written = threading.Event()
+    layer._worker.submit(written.wait)  # what is submitted next has to wait for it
     layer.submit_forward(x, ids, weights)
     x.fill_(float("nan"))
     ids.fill_(0)
     weights.zero_()
+    written.set()
     assert torch.equal(layer.sync_forward(x), expected)
 
 
