@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from test_experts import RANDOM_BLOCKS
 
 from kt_core import errors
 from kt_core.kernels import METHODS, KTMoEWrapper, generate_gpu_experts_masks, reference
 from kt_core.models import resolve
-from kt_core.weights import decode_matrix, open_weights
+from kt_core.weights import Weights, decode_matrix, open_weights
 from kt_core.weights.quantize import quantize
 
 E, K, H, I = 6, 3, 64, 32  # noqa: E741 - the sizes of tiny_models' layers, by their usual names
@@ -116,6 +117,39 @@ def test_a_gguf_file_opened_once_for_all_layers(gguf_file):
             x.numpy(), ids.numpy(), weights.numpy(), parts_of(checkpoint, index, "LLAMAFILE"), "silu"
         )
         close(layer.forward(x, ids, weights), expected, 5e-6)
+
+
+class Given(Weights):
+    """A checkpoint of one layer."""
+
+    def __init__(self, stored):
+        self.stored = stored
+
+    def names(self):
+        return {"model.layers.0.mlp.experts.down_proj", "model.layers.10.mlp.gate.weight"}
+
+    def __contains__(self, name):
+        return name in self.names()
+
+    def experts(self, prefix):
+        return len(self.stored) if prefix.endswith("experts") else 0
+
+    def expert(self, prefix, index, part):
+        return self.stored[index][("gate", "up", "down").index(part)]
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.format])
+def test_weights_in_the_format_of_the_method_are_taken_as_they_are(method):
+    format = METHODS[method].format
+    wide = cases.columns(format, 128)
+    stored = [[cases.stored(format, wide, wide, seed=3 * e + i) for i in range(3)] for e in range(E)]
+    layer = wrapper(hidden_size=wide, moe_intermediate_size=wide, method=method, weight_path=Given(stored))
+    layer.load_weights()
+    _, ids, weights = batch()
+    x = torch.from_numpy(cases.inputs(9, wide))
+    parts = {e: tuple((m.format, m.values) for m in three) for e, three in enumerate(stored)}
+    expected = reference.experts(x.numpy(), ids.numpy(), weights.numpy(), parts, "silu")
+    close(layer.forward(x, ids, weights), expected, RANDOM_BLOCKS)
 
 
 def test_checkpoints_that_do_not_fit(folder, gguf_file):
