@@ -132,7 +132,7 @@ void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored
     // Words of AWQ's rows: 8 panels are a cache line.
     const size_t width = format.info->layout == Layout::kAwq ? 8 : 1;
     Phase packing(divide_up(shape.panel_count(), width));
-    const auto task = [&](size_t i) {
+    const auto task = [&](size_t i, size_t) {
         const size_t end = std::min((i + 1) * width, shape.panel_count());
         for (size_t p = i * width; p < end; ++p) {
             format.pack(stored, p * kPanelRows, panels + p * shape.panel_bytes);
