@@ -3,7 +3,8 @@
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.weights import Matrix
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.weights import Matrix
 
 
 class Linear:

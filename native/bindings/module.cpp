@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <climits>
+#include <optional>
 #include <stdexcept>
 
 #include "kt/bandwidth.h"
@@ -16,35 +17,50 @@ namespace {
 using kt::Dtype;
 using kt::Kernels;
 
-// Holds the buffer while it is read.
+// (format, rows, cols, data, scales, zeros, kind of scales, group, multiplier); arrays are uint8 [rows, row
+// bytes] or None, a group of -1 is the whole row, 0 as the format says.
+using Array = std::optional<py::buffer>;
+using Weight = std::tuple<std::string, int64_t, int64_t, Array, Array, Array, std::string, int64_t, float>;
+
+// Holds the buffers while they are read.
 struct Source {
-    py::buffer_info info;
+    std::vector<py::buffer_info> infos;
     kt::StoredMatrix matrix;
 };
 
-// (format, rows, cols, uint8 [rows, row_bytes])
-using Weight = std::tuple<std::string, int64_t, int64_t, py::buffer>;
+kt::StoredArray array(Source& source, const char* name, const Array& array) {
+    if (!array) return {};
+    source.infos.push_back(array->request());
+    const py::buffer_info& info = source.infos.back();
+    if (info.itemsize != 1 || info.ndim != 2) {
+        throw std::invalid_argument(std::string("weight ") + name + " must be uint8 [rows, row_bytes]");
+    }
+    const size_t rows = static_cast<size_t>(info.shape[0]), row_bytes = static_cast<size_t>(info.shape[1]);
+    const bool dense = info.strides[1] == 1 || row_bytes == 1;
+    if (!dense || (rows > 1 && info.strides[0] < info.shape[1])) {
+        throw std::invalid_argument("the bytes of a row of weight " + std::string(name) +
+                                    " must be adjacent and rows must not overlap");
+    }
+    const size_t stride = rows > 1 ? static_cast<size_t>(info.strides[0]) : row_bytes;
+    return {static_cast<const uint8_t*>(info.ptr), rows, row_bytes, stride};
+}
 
 Source source(const Kernels& kernels, const Weight& weight) {
-    const auto& [format, rows, cols, data] = weight;
+    const auto& [format, rows, cols, data, scales, zeros, scale, group, multiplier] = weight;
     kernels.format(format);  // the clearest complaint first
-    py::buffer_info info = data.request();
-    if (info.itemsize != 1 || info.ndim != 2)
-        throw std::invalid_argument("weight data must be uint8 [rows, row_bytes]");
-    if (rows < 1 || cols < 1 || info.shape[0] != rows) {
-        throw std::invalid_argument("weight data has " + std::to_string(info.shape[0]) + " rows, expected " +
-                                    std::to_string(rows));
-    }
-    const bool dense = info.strides[1] == 1 || info.shape[1] == 1;
-    if (!dense || (rows > 1 && info.strides[0] < info.shape[1])) {
-        throw std::invalid_argument("the bytes of a weight row must be adjacent and rows must not overlap");
-    }
-    const size_t row_bytes = static_cast<size_t>(info.shape[1]);
-    kt::StoredMatrix matrix =
-        kt::stored_matrix(kernels, format, static_cast<size_t>(rows), static_cast<size_t>(cols),
-                          static_cast<const uint8_t*>(info.ptr), row_bytes);
-    matrix.stride = rows > 1 ? static_cast<size_t>(info.strides[0]) : row_bytes;
-    return {std::move(info), matrix};
+    if (rows < 1 || cols < 1) throw std::invalid_argument("a weight needs at least one row and one column");
+    if (group < -1) throw std::invalid_argument("a group must not be negative");
+    Source out{};
+    out.matrix = kt::stored_matrix(kernels, {.format = format,
+                                             .rows = static_cast<size_t>(rows),
+                                             .cols = static_cast<size_t>(cols),
+                                             .data = array(out, "data", data),
+                                             .scales = array(out, "scales", scales),
+                                             .zeros = array(out, "zeros", zeros),
+                                             .scale = scale,
+                                             .group = static_cast<size_t>(group == -1 ? cols : group),
+                                             .multiplier = multiplier});
+    return out;
 }
 
 Dtype dtype_of(const std::string& name) {
