@@ -2,7 +2,6 @@
 
 from kt_core.weights.decode import decode
 from kt_core.weights.matrix import Matrix
-from kt_core.weights._temporary import decode_matrix
 from kt_core.weights.store import Weights, open_weights
 
 __all__ = ["Matrix", "Weights", "decode", "decode_matrix", "open_weights"]

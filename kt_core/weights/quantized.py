@@ -102,8 +102,8 @@ def _zeros_of_rows(packed: Bytes, rows: int) -> Bytes:
     nibbles = words[:, None, :] >> np.arange(0, 32, 4, dtype=np.uint32)[:, None] & 15
     values = nibbles.reshape(-1, words.shape[1])[:rows].astype(np.uint8)
     values = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
-    low, high = values[:, 0::2], values[:, 1::2]
-    return low | np.left_shift(high, np.uint8(4))
+    pairs: Bytes = values[:, 0::2] | np.left_shift(values[:, 1::2], np.uint8(4))
+    return pairs
 
 
 def _zeros_of_columns(weight: Quantized, read: ReadBytes) -> Bytes | None:
@@ -117,6 +117,6 @@ def _zeros_of_columns(weight: Quantized, read: ReadBytes) -> Bytes | None:
     if (packed == (0x88 if weight.zeros_as_they_are else 0x77)).all():
         return None
     if weight.zeros_as_they_are:
-        low, high = packed - np.uint8(1) & np.uint8(0x0F), packed - np.uint8(0x10) & np.uint8(0xF0)
-        return low | high
+        less: Bytes = (packed - np.uint8(1) & np.uint8(0x0F)) | (packed - np.uint8(0x10) & np.uint8(0xF0))
+        return less
     return packed

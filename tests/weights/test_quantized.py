@@ -69,7 +69,9 @@ def test_every_way_decodes_to_what_its_writer_meant(tmp_path, name):
 
 
 def test_every_way_of_the_contract_has_a_writer():
-    assert {way.settings["quant_method"] for way in WAYS.values()} | {"mxfp4", "modelopt_fp4"} == set(quantized.methods())
+    assert {way.settings["quant_method"] for way in WAYS.values()} | {"mxfp4", "modelopt_fp4"} == set(
+        quantized.methods()
+    )
     assert {way.format for way in WAYS.values()} == {
         "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
     }  # fmt: skip
@@ -172,7 +174,11 @@ def test_groups_decide_by_name_then_pattern_then_class(tmp_path):
     weight = matrix(0, 64, 128)
     expected = {}
     tensors = {"lm_head.weight": torch.zeros(8, 128), "model.layers.0.mlp.gate.weight": torch.zeros(4, 128)}
-    for name, group, form in (("mlp.down_proj", 32, "INT4"), ("mlp.up_proj", 64, "INT4"), ("self_attn.q_proj", 0, "FP8")):
+    for name, group, form in (
+        ("mlp.down_proj", 32, "INT4"),
+        ("mlp.up_proj", 64, "INT4"),
+        ("self_attn.q_proj", 0, "FP8"),
+    ):
         if group:
             written, decoded = compressed(weight, "pack-quantized", int4 | {"group_size": group}, torch.bfloat16)
         else:
@@ -286,7 +292,14 @@ def expect(folder: Path, tensors: dict[str, torch.Tensor], settings: object, *wo
 NEEDED = [
     (name, end)
     for name in WAYS
-    for end in ("weight_scale_inv", "weight_scale", "weight_scale_2", "weight_global_scale", "scales", "weight_zero_point")
+    for end in (
+        "weight_scale_inv",
+        "weight_scale",
+        "weight_scale_2",
+        "weight_global_scale",
+        "scales",
+        "weight_zero_point",
+    )
     if end in WAYS[name].write(matrix(0, 128, 128))[0]
 ]
 

@@ -53,7 +53,9 @@ def quantised(tensors: Mapping[str, TensorInfo], config: dict[str, Any], folder:
         return dict(tensors)
     method, known = settings.get("quant_method", "modelopt" if "quant_algo" in settings else None), methods()
     if not isinstance(method, str) or method not in known:
-        raise Unsupported("formats.quant_method", path=shown(str(folder)), method=shown(said(method)), known=", ".join(known))
+        raise Unsupported(
+            "formats.quant_method", path=shown(str(folder)), method=shown(said(method)), known=", ".join(known)
+        )
     kept = {name: tensor for name, tensor in tensors.items() if not ACTIVATIONS.search(name)}
     found = [weight for weight in known[method].read(Reader(kept, settings, problems)) if weight]
     if not problems:

@@ -1,4 +1,4 @@
-"""The row-major layouts that several methods write: weight [..., N, bytes of K numbers], scales beside it."""
+"""The layouts that several methods write: numbers of each row, or of each column, and scales beside them."""
 
 from kt_core.formats.blocks import TensorInfo
 from kt_core.formats.quantized._weight import E8M0, FLOATS, Quantized, Reader, Shape
@@ -89,3 +89,20 @@ def int4(
     order = reader.optional(sides["order"], ((cols,),), ("I32", "I64"))
     stated = reader.optional(sides["shape"], ((2,),), ("I32", "I64"))
     return _weight(tensor, name, "INT4", cols, found, group, zeros=zeros, order=order, stated_shape=stated)
+
+
+def columns(
+    reader: Reader, module: str, format: str, shape: Shape, size: int, types: tuple[str, ...], needs_zeros: bool
+) -> Quantized | None:
+    """Words of eight 4-bit numbers of a [N, K] weight, columns first: `qweight`, `scales` and `qzeros` of the module."""
+    tensor, (rows, cols) = reader.tensors[f"{module}.qweight"], shape
+    groups, group = reader.int4_groups(tensor, cols, size)
+    if not groups or not reader.groups(tensor, rows, 8):
+        return None
+    scales = reader.side(f"{module}.scales", tensor, ((groups, rows),), types)
+    has_zeros = needs_zeros or f"{module}.qzeros" in reader.tensors
+    zeros = reader.side(f"{module}.qzeros", tensor, ((groups, rows // 8),), ("I32",)) if has_zeros else None
+    if scales is None or (zeros is None and has_zeros):
+        return None
+    place = (tensor.file, tensor.offset, tensor.nbytes, tensor.name)
+    return Quantized(f"{module}.weight", format, (rows, cols), *place, scales, group, zeros)

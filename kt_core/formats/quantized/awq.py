@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kt_core.formats.quantized._layouts import columns
 from kt_core.formats.quantized._weight import Quantized, Reader
 
 METHODS = ("awq",)
@@ -19,18 +20,6 @@ def read(reader: Reader) -> Iterator[Quantized | None]:
     if size is None or not all(sound):
         return
     for module, tensor in reader.named(".qweight"):
-        if not reader.is_matrix(tensor) or not reader.fits(tensor, (tensor.shape,), ("I32",)):
-            continue
-        cols, rows = tensor.shape[0], 8 * tensor.shape[1]
-        groups, group = reader.int4_groups(tensor, cols, size)
-        if not groups:
-            continue
-        scales = reader.side(f"{module}.scales", tensor, ((groups, rows),), ("F16",))
-        given = f"{module}.qzeros" in reader.tensors
-        zeros = None
-        if given or has_zeros:
-            zeros = reader.side(f"{module}.qzeros", tensor, ((groups, rows // 8),), ("I32",))
-        if scales is None or (zeros is None and (given or has_zeros)):
-            continue
-        place = (tensor.file, tensor.offset, tensor.nbytes, tensor.name)
-        yield Quantized(f"{module}.weight", "AWQ", (rows, cols), *place, scales, group, zeros)
+        if reader.is_matrix(tensor) and reader.fits(tensor, (tensor.shape,), ("I32",)):
+            shape = (8 * tensor.shape[1], tensor.shape[0])
+            yield columns(reader, module, "AWQ", shape, size, ("F16",), has_zeros)

@@ -4,7 +4,9 @@ The first checkpoint format stores zero points less one, gptq_v2 as they are.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from kt_core.formats.quantized._layouts import columns
 from kt_core.formats.quantized._weight import FLOATS, Quantized, Reader
 
 METHODS = ("gptq",)
@@ -25,23 +27,13 @@ def read(reader: Reader) -> Iterator[Quantized | None]:
     for module, tensor in reader.named(".qweight"):
         if not reader.is_matrix(tensor) or not reader.fits(tensor, (tensor.shape,), ("I32",)):
             continue
-        cols, rows = 8 * tensor.shape[0], tensor.shape[1]
-        groups, group = reader.int4_groups(tensor, cols, size)
-        if not groups or not reader.groups(tensor, rows, 8):
-            continue
-        scales = reader.side(f"{module}.scales", tensor, ((groups, rows),), FLOATS)
-        has_zeros = f"{module}.qzeros" in reader.tensors or not symmetric
-        zeros = reader.side(f"{module}.qzeros", tensor, ((groups, rows // 8),), ("I32",)) if has_zeros else None
+        cols = 8 * tensor.shape[0]
+        found = columns(reader, module, "GPTQ", (tensor.shape[1], cols), size, FLOATS, not symmetric)
         order = reader.tensors.get(f"{module}.g_idx")
         if order or settings.get("desc_act"):
             order = reader.side(f"{module}.g_idx", tensor, ((cols,),), ("I32",))
-        if scales is None or (zeros is None and has_zeros):
-            continue
-        place = (tensor.file, tensor.offset, tensor.nbytes, tensor.name)
-        as_they_are = version == "gptq_v2"
-        yield Quantized(
-            f"{module}.weight", "GPTQ", (rows, cols), *place, scales, group, zeros, as_they_are, order=order
-        )
+        if found:
+            yield replace(found, zeros_as_they_are=version == "gptq_v2", order=order)
 
 
 def _no_exceptions(reader: Reader) -> bool:
