@@ -19,7 +19,7 @@ from kt_core.models.spec import described_in
 from kt_core.types import ModelFiles
 from kt_core.weights import names as name_maps
 from kt_core.weights import quantized
-from kt_core.weights.decode import DECODERS, decode
+from kt_core.weights.decode import DECODERS, decode, decode_matrix
 from kt_core.weights.matrix import Matrix
 from kt_core.weights.names import NameMap, Rows
 

@@ -1,0 +1,84 @@
+"""Whole quantised folders against transformers' eager float32 over the weights that their writers meant.
+
+With the weights decoded to float32 only the order of sums differs; in their own formats the kernels round activations.
+The references' folders hold plain float32, so nothing of transformers' or kt's quantised readers is in them.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from quantized_writers import WAYS
+from references import from_folder, save_tiny
+from safetensors.torch import load_file, save_file
+from test_parity import F32_BOUND, Dequantised
+
+from kt_core.engine.loader import build
+from kt_core.models import resolve
+from kt_core.weights import open_weights
+
+# Every matrix has a whole number of groups of 32, and rows for whole words of eight.
+SIZES = {
+    "qwen3_moe": {"hidden_size": 128, "moe_intermediate_size": 64, "head_dim": 32},
+    "deepseek_v3": {
+        "hidden_size": 128, "moe_intermediate_size": 192, "intermediate_size": 192, "q_lora_rank": 64,
+        "kv_lora_rank": 64, "v_head_dim": 32,
+    },
+}  # fmt: skip
+EXPERTS = r"\.experts\.\d+\."
+LAYERS = r"_proj\.weight|_proj_with_mqa\.weight|q_[ab]_proj\.weight"
+CASES = {  # the way -> which matrices it is for; the others stay as they are
+    "fp8-block": LAYERS,
+    "ct-int4-g32": EXPERTS,  # as Kimi-K2: everything else is in the ignore list
+    "gptq-asym": EXPERTS,
+    "gptq-sym": LAYERS,
+    "awq": LAYERS,
+    "modelopt-nvfp4": LAYERS,
+    "ct-nvfp4": EXPERTS,
+    "ct-fp8-rows": LAYERS,
+    "mxfp8": LAYERS,
+}
+IGNORED = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|down)_proj"]
+
+
+def quantise(family: str, way: str, folder: Path) -> tuple[Path, Path]:
+    """(the quantised folder, one with the same weights in float32)"""
+    plain, small = folder / "plain", folder / way
+    save_tiny(family, plain, torch.float32, **SIZES[family])
+    tensors, meant = {}, {}
+    for name, tensor in load_file(plain / "model.safetensors").items():
+        meant[name] = tensor
+        if not re.search(CASES[way], name):
+            tensors[name] = tensor
+            continue
+        written, meant[name] = WAYS[way].write(tensor)
+        tensors |= {f"{name.removesuffix('weight')}{end}": t.contiguous() for end, t in written.items()}
+    config = json.loads((plain / "config.json").read_text())
+    settings = WAYS[way].settings
+    if CASES[way] == EXPERTS and "ignore" in settings:
+        settings = settings | {"ignore": IGNORED}
+    small.mkdir()
+    (small / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
+    save_file(tensors, small / "model.safetensors")
+    save_file(meant, plain / "model.safetensors", metadata={"format": "pt"})
+    return small, plain
+
+
+@pytest.fixture(scope="module", params=[(family, way) for family in SIZES for way in CASES], ids="-".join)
+def case(request, tmp_path_factory):
+    """(weights, prompt, the reference's logits)"""
+    small, plain = quantise(*request.param, tmp_path_factory.mktemp("quantised"))
+    prompt = torch.randint(0, 301, (1, 19), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        logits = from_folder(plain)(prompt).logits[0]
+    return open_weights(resolve(str(small))), prompt, logits
+
+
+@torch.no_grad()
+def test_decoded_weights_give_the_same_logits(case):
+    weights, prompt, logits = case
+    ours = build(Dequantised(weights), lambda *_: None)(prompt).logits[0]
+    difference = (ours - logits).abs().max() / logits.abs().max()
+    assert difference < F32_BOUND, f"{difference:.2e}"
