@@ -265,6 +265,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{tensor} has a scale for {group} weights; kt has kernels for multiples of {step}",
         "{tensor} 每 {group} 个权重一个缩放系数；kt 的内核支持 {step} 的倍数",
     ),
+    "formats.kernel_cols": (
+        "{tensor} has {cols} columns; kt has kernels for multiples of {step}",
+        "{tensor} 有 {cols} 列；kt 的内核支持 {step} 的倍数",
+    ),
     "formats.no_group": (
         "{tensor} is quantised, but no group of quantization_config is for it",
         "{tensor} 已量化，但 quantization_config 中没有对应的组",

@@ -107,16 +107,19 @@ def _zeros_of_rows(packed: Bytes, rows: int) -> Bytes:
 
 
 def _zeros_of_columns(weight: Quantized, read: ReadBytes) -> Bytes | None:
-    """Zero points [groups, bytes] as Matrix has them: GPTQ less one, or None where all are 8; AWQ always given."""
+    """Zero points [groups, bytes] as Matrix has them: GPTQ less one (15 is 0), or None where all are 8; AWQ always given.
+
+    GPTQ's first format has a whole word of eight less 0x11111111, so that a zero point of 0 borrows from the next one.
+    """
     groups, rows = weight.shape[-1] // weight.group, weight.shape[-2]
     if weight.zeros is None:
         return np.full((groups, rows // 2), 0x88, np.uint8) if weight.format == "AWQ" else None
     packed = read(weight.zeros).reshape(groups, -1)
     if weight.format == "AWQ":
         return packed
-    if (packed == (0x88 if weight.zeros_as_they_are else 0x77)).all():
+    words = packed.view("<u4") + np.uint32(0 if weight.zeros_as_they_are else 0x11111111)
+    if (words == 0x88888888).all():
         return None
-    if weight.zeros_as_they_are:
-        less: Bytes = (packed - np.uint8(1) & np.uint8(0x0F)) | (packed - np.uint8(0x10) & np.uint8(0xF0))
-        return less
-    return packed
+    points = words.view(np.uint8)
+    less: Bytes = (points - np.uint8(1) & np.uint8(0x0F)) | (points - np.uint8(0x10) & np.uint8(0xF0))
+    return less

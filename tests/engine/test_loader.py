@@ -18,4 +18,4 @@ def test_start_up_reads_a_gguf_header_once(smollm2_gguf, monkeypatch):
     monkeypatch.setattr(gguf, "read_model", lambda path: reads.append(str(path)) or read(path))
     runner, tokenizer = loader.load(plan, lambda *_: None)
     assert reads == [files.path]
-    assert runner.model.generation_config.eos_token_id == [2] and len(tokenizer) == 49152
+    assert runner.eos_ids == {2} and len(tokenizer) == 49152

@@ -100,7 +100,10 @@ def nvfp4_modelopt(weight: torch.Tensor) -> Written:
 
 
 def gptq(weight: torch.Tensor, size: int, symmetric: bool, stored_less: int, skip: tuple[str, ...] = ()) -> Written:
-    """Column group by column group; word r of output n holds inputs 8r ... 8r+7, input 8r in the lowest bits."""
+    """Column group by column group; word r of output n holds inputs 8r ... 8r+7, input 8r in the lowest bits.
+
+    A word of zero points is stored less `stored_less` (0x11111111 in the first format, as GPTQModel converts them).
+    """
     rows, cols = weight.shape
     group = cols if size == -1 else size
     scales = torch.empty(cols // group, rows, dtype=torch.float16)
@@ -112,17 +115,17 @@ def gptq(weight: torch.Tensor, size: int, symmetric: bool, stored_less: int, ski
         if symmetric:
             high, low = part.abs().amax(dim=1), -part.abs().amax(dim=1)
         scales[g] = ((high - low) / 15).half()
-        zeros[g] = 8 if symmetric else (-low / scales[g].float()).round().clamp(1, 15).long()
+        zeros[g] = 8 if symmetric else (-low / scales[g].float()).round().clamp(0, 15).long()
         code = ((part / scales[g].float()[:, None]).round().long() + zeros[g][:, None]).clamp(0, 15)
         codes[g * group : (g + 1) * group] = code.T
         decoded[:, g * group : (g + 1) * group] = (code - zeros[g][:, None]) * scales[g].float()[:, None]
     qweight, qzeros = torch.zeros(cols // 8, rows, dtype=torch.int64), torch.zeros(len(zeros), rows // 8).long()
     for i in range(8):
         qweight |= codes[i::8] << 4 * i
-        qzeros |= (zeros[:, i::8] - stored_less) << 4 * i
+        qzeros |= zeros[:, i::8] << 4 * i
     tensors = {
         "qweight": _int32(qweight),
-        "qzeros": _int32(qzeros),
+        "qzeros": _int32(qzeros - stored_less & 0xFFFFFFFF),
         "scales": scales,
         "g_idx": (torch.arange(cols) // group).int(),
         "bias": torch.zeros(rows, dtype=torch.float16),
@@ -199,7 +202,7 @@ def _compressed_way(form: str, format: str, scale_type: torch.dtype, **args: Any
 
 def _gptq_way(size: int, symmetric: bool, version: str = "gptq", skip: tuple[str, ...] = ()) -> Way:
     settings = {"quant_method": "gptq", "bits": 4, "group_size": size, "sym": symmetric, "desc_act": False}
-    less = 1 if version == "gptq" else 0
+    less = 0x11111111 if version == "gptq" else 0
     written = settings | {"checkpoint_format": version}
     return Way(written, lambda weight: gptq(weight, size, symmetric, less, skip), "GPTQ")
 

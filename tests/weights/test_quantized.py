@@ -27,7 +27,9 @@ CONFIG: dict[str, Any] = {
 def matrix(seed: int = 0, rows: int = ROWS, cols: int = COLS) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     spread = torch.rand(rows, 1, generator=generator) * 3 + 0.1
-    return torch.randn(rows, cols, generator=generator) * spread
+    weight = torch.randn(rows, cols, generator=generator) * spread
+    weight[5::7] = weight[5::7].abs()  # the zero point of a group that has no negative number is 0
+    return weight
 
 
 def files(folder: Path, tensors: dict[str, torch.Tensor], settings: object, **config: Any) -> ModelFiles:
@@ -236,6 +238,14 @@ def test_columns_in_another_order(tmp_path):
         weights.matrix(f"{MODULE}.weight")
 
 
+def test_rows_that_no_kernel_takes(tmp_path):
+    tensors = module(WAYS["fp8-rows"].write(matrix(0, 32, 80))[0])
+    expect(tmp_path, tensors, WAYS["fp8-rows"].settings, MODULE, "80 columns")
+    tensors = gptq(matrix(0, 48, 64), 32, True, 0)[0]
+    cut = {"qweight": tensors["qweight"][:, :44], "scales": tensors["scales"][:, :44], "qzeros": tensors["qzeros"]}
+    expect(tmp_path, module(cut), WAYS["gptq_v2-sym"].settings, MODULE, "44")
+
+
 def test_desc_act_in_plain_order_is_read(tmp_path):
     tensors, decoded = WAYS["gptq-sym"].write(matrix())
     weights = opened(tmp_path, module(tensors), WAYS["gptq-sym"].settings | {"desc_act": True})
@@ -260,8 +270,8 @@ def test_factors_must_be_numbers(tmp_path, name, end, value):
         weights.matrix(f"{MODULE}.weight")
 
 
-def test_gptq_zero_points_wrap_like_the_format(tmp_path):
-    """gptq_v2 has a zero point of 0, which the first format stores as 15; a byte's two points do not disturb each other."""
+def test_gptq_zero_points_less_one(tmp_path):
+    """Matrix has 15 for a zero point of 0; a word's points do not disturb each other."""
     tensors, _ = gptq(matrix(), 32, False, 0)
     tensors["qzeros"] = torch.randint(-(2**31), 2**31, tensors["qzeros"].shape, dtype=torch.int64).to(torch.int32)
     weights = opened(tmp_path, module(tensors), WAYS["gptq_v2-asym"].settings)
@@ -425,3 +435,45 @@ def test_modelopt_file_of_nonsense(tmp_path):
             opened(tmp_path, tensors, None)
         else:
             expect(tmp_path, tensors, None, "hf_quant_config.json")
+
+
+def changed(tensor: torch.Tensor, choice: int) -> torch.Tensor:
+    """Another shape, type or size."""
+    flat = tensor.contiguous().reshape(-1).view(torch.uint8)
+    types = (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float8_e4m3fn)
+    if choice < len(types):
+        return flat[: flat.numel() // 8 * 8].view(types[choice])
+    if tensor.dim() != 2:
+        return torch.stack([tensor, tensor])
+    shapes = (tensor.reshape(-1), tensor.T, tensor[None], tensor[:0], tensor[:1], torch.cat([tensor, tensor]))
+    return shapes[choice - len(types)]
+
+
+def test_any_change_ends_in_words_or_in_a_model(tmp_path):
+    """Nothing but KTError comes out of a folder, however its tensors and settings were changed."""
+    generator = np.random.default_rng(7)
+    values = ["x", 0, -1, 1e300, None, [], {}, [128, 128], True, 10**30, [[1]], {"a": {"b": []}}]
+    refused = 0
+    for round in range(200):
+        way = WAYS[list(WAYS)[round % len(WAYS)]]
+        tensors = way.write(matrix(round, 32, 64))[0]
+        settings = json.loads(json.dumps(way.settings))
+        for _ in range(generator.integers(1, 3)):
+            inner = [settings, *(g["weights"] for g in settings.get("config_groups", {}).values() if "weights" in g)]
+            if generator.random() < 0.4:
+                place = inner[generator.integers(len(inner))]
+                place[list(place)[generator.integers(len(place))]] = values[generator.integers(len(values))]
+                break
+            end = list(tensors)[generator.integers(len(tensors))]
+            if generator.random() < 0.2:
+                del tensors[end]
+                break
+            tensors[end] = changed(tensors[end], int(generator.integers(13)))
+        try:
+            weights = opened(tmp_path, module(tensors) | {"model.norm.weight": torch.ones(4)}, settings)
+            for name in weights.names():
+                weights.tensor(name)
+        except KTError as error:
+            refused += 1
+            assert isinstance(error, BadData | Unsupported)
+    assert 100 < refused < 200  # some changes do no harm

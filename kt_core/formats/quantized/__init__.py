@@ -16,7 +16,7 @@ from typing import Any
 from kt_core.errors import Unsupported
 from kt_core.formats.blocks import TensorInfo
 from kt_core.formats.problems import Problems, shown
-from kt_core.formats.quantized._weight import Quantized, Reader, said
+from kt_core.formats.quantized._weight import KERNEL_GROUP, Quantized, Reader, said
 
 __all__ = ["Quantized", "methods", "quantised", "stored_bytes", "unquantised"]
 
@@ -58,6 +58,9 @@ def quantised(tensors: Mapping[str, TensorInfo], config: dict[str, Any], folder:
         )
     kept = {name: tensor for name, tensor in tensors.items() if not ACTIVATIONS.search(name)}
     found = [weight for weight in known[method].read(Reader(kept, settings, problems)) if weight]
+    for weight in found:
+        if weight.shape[-1] % KERNEL_GROUP:
+            problems.unsupported("formats.kernel_cols", tensor=weight.data, cols=weight.shape[-1], step=KERNEL_GROUP)
     if not problems:
         for weight in found:
             for name in (weight.data, *(tensor.name for tensor in weight.beside)):

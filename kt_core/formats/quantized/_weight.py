@@ -11,7 +11,7 @@ from kt_core.formats.problems import Problems
 Shape = tuple[int, ...]
 FLOATS = ("F32", "F16", "BF16")
 E8M0 = ("F8_E8M0", "U8")
-KERNEL_GROUP = 32  # kernels take groups of a multiple of this
+KERNEL_GROUP = 32  # kernels take rows, and groups of INT4, of a multiple of this
 MOST = 1 << 24  # weights a scale can be for; no published row is that long
 
 
@@ -30,7 +30,7 @@ class Quantized(TensorInfo):
     scales: TensorInfo
     group: int  # weights along K that share a scale; K where a row has one scale
     zeros: TensorInfo | None = None
-    zeros_as_they_are: bool = False  # GPTQ: not stored less one
+    zeros_as_they_are: bool = False  # GPTQ: eight of them not stored less 0x11111111
     factor: TensorInfo | None = None  # one number that all scales are multiplied with
     divides: bool = False  # ... or divided by
     order: TensorInfo | None = None  # int [K]: the group of each column; only ascending order can be read

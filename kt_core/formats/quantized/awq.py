@@ -1,9 +1,9 @@
-"""AWQ, version gemm: `qweight` int32 [K, N/8], `scales` float16 [K/group, N], `qzeros` int32 [K/group, N/8]."""
+"""AWQ, version gemm: `qweight` int32 [K, N/8], `scales` [K/group, N], `qzeros` int32 [K/group, N/8]."""
 
 from collections.abc import Iterator
 
 from kt_core.formats.quantized._layouts import columns
-from kt_core.formats.quantized._weight import Quantized, Reader
+from kt_core.formats.quantized._weight import FLOATS, Quantized, Reader
 
 METHODS = ("awq",)
 
@@ -22,4 +22,4 @@ def read(reader: Reader) -> Iterator[Quantized | None]:
     for module, tensor in reader.named(".qweight"):
         if reader.is_matrix(tensor) and reader.fits(tensor, (tensor.shape,), ("I32",)):
             shape = (8 * tensor.shape[1], tensor.shape[0])
-            yield columns(reader, module, "AWQ", shape, size, ("F16",), has_zeros)
+            yield columns(reader, module, "AWQ", shape, size, FLOATS, has_zeros)

@@ -1,17 +1,17 @@
 """compressed-tensors: groups of modules, each with bits, group size and symmetry of its own.
 
 pack-quantized INT4, float-quantized FP8 (a scale for each row, matrix or block), int-quantized INT8, nvfp4-pack-quantized,
-mxfp4-pack-quantized and mxfp8-quantized; which of them a module has shows in its tensors.
+mxfp4-pack-quantized and mxfp8-quantized. A tensor's own type says whether it is quantised.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from kt_core.formats.blocks import TensorInfo
 from kt_core.formats.quantized._layouts import BLOCKS, MX, fp8, int4, int8, mxfp4, nvfp4
-from kt_core.formats.quantized._weight import E8M0, Quantized, Reader, Shape, said
+from kt_core.formats.quantized._weight import Quantized, Reader, Shape, said
 
 METHODS = ("compressed-tensors",)
 _STORED = ("F8_E4M3", "I8")  # a plain name whose type shows that it is quantised
@@ -34,80 +34,35 @@ class Names:
         return 0 if self.classes & {"Linear", "Embedding"} else -1
 
 
+Build = Callable[[Reader, str, TensorInfo], Quantized | None]  # reader, module, the tensor of its numbers
+
+
 @dataclass(frozen=True)
 class Group:
     targets: Names
-    weights: dict[str, Any]
-    field: str  # where the configuration has it
+    dtype: str  # of the numbers' tensor
+    build: Build
 
 
 def read(reader: Reader) -> Iterator[Quantized | None]:
     groups = _groups(reader)
     ignored = _names(reader, "ignore", reader.settings.get("ignore") or [])
-    for what in ("sparsity_config", "transform_config"):
-        if reader.settings.get(what) and reader.settings[what] != {"format": "dense"}:
-            reader.only(what, (None,), "set")
+    sparsity = reader.settings.get("sparsity_config") or {"format": "dense"}
+    reader.only("sparsity_config", ("dense",), sparsity.get("format") if isinstance(sparsity, dict) else sparsity)
+    if reader.settings.get("transform_config"):
+        reader.only("transform_config", ({},), reader.settings["transform_config"])
     if reader.problems:
         return
-    packed = [(module, tensor) for module, tensor in reader.named(".weight_packed")]
-    packed += [(module, tensor) for module, tensor in reader.named(".weight") if tensor.format in _STORED]
-    for module, tensor in packed:
-        group = max(groups, key=lambda g: g.targets.rank(module), default=None)
-        if group is None or group.targets.rank(module) < 0:
+    stored = reader.named(".weight_packed")
+    stored += [(module, tensor) for module, tensor in reader.named(".weight") if tensor.format in _STORED]
+    for module, tensor in stored:
+        group = max(groups, key=lambda group: group.targets.rank(module))
+        if group.targets.rank(module) < 0:
             reader.problems.add("formats.no_group", tensor=tensor.name)
         elif ignored.rank(module) > 0:
             reader.problems.add("formats.ignored", tensor=tensor.name)
-        else:
-            yield _weight(reader, module, tensor, group)
-
-
-def _weight(reader: Reader, module: str, tensor: TensorInfo, group: Group) -> Quantized | None:
-    settings, name = group.weights, f"{module}.weight"
-    scales = f"{module}.weight_scale"
-    has_scale = reader.tensors.get(scales)
-    symmetric = settings.get("symmetric", True)
-    if tensor.format == "I32":
-        return _int4(reader, name, tensor, group)
-    if not reader.only(f"{group.field}.symmetric", (True,), symmetric):
-        return None
-    if tensor.format == "I8":
-        return int8(reader, name, tensor, scales)
-    if tensor.format == "F8_E4M3":
-        return fp8(reader, name, tensor, scales, _block(reader, group))
-    if not reader.fits(tensor, (tensor.shape,), ("U8", "I32")):
-        return None
-    if has_scale and has_scale.format in E8M0:
-        return mxfp4(reader, name, tensor, scales)
-    return nvfp4(reader, name, tensor, scales, f"{module}.weight_global_scale", divides=True)
-
-
-def _int4(reader: Reader, name: str, tensor: TensorInfo, group: Group) -> Quantized | None:
-    settings, field = group.weights, group.field
-    symmetric = settings.get("symmetric", True)
-    size = settings.get("group_size")
-    size = reader.group_size(f"{field}.group_size", -1 if size is None else size)
-    sound = [
-        reader.only(f"{field}.num_bits", (4,), settings.get("num_bits", 8)),
-        reader.only(f"{field}.type", ("int",), settings.get("type", "int")),
-        reader.only(f"{field}.symmetric", (True, False), symmetric),
-        reader.only(f"{field}.strategy", ("group", "channel", None), settings.get("strategy")),
-    ]
-    if size is None or not all(sound):
-        return None
-    ends = {"scales": "scale", "zeros": "zero_point", "order": "g_idx", "shape": "shape"}
-    return int4(reader, name, tensor, {side: f"{name}_{end}" for side, end in ends.items()}, size, symmetric)
-
-
-def _block(reader: Reader, group: Group) -> Shape | None:
-    """Rows and columns that share a scale of an FP8 weight; None where a row, or the matrix, has one."""
-    settings, field = group.weights, group.field
-    structure = settings.get("block_structure")
-    if structure is not None:
-        known = reader.only(f"{field}.block_structure", tuple(map(list, BLOCKS)), structure)
-        return (structure[0], structure[1]) if known else None
-    size = settings.get("group_size")
-    known = reader.only(f"{field}.group_size", (None, -1, MX[1]), size)
-    return MX if known and size == MX[1] else None
+        elif reader.fits(tensor, (tensor.shape,), (group.dtype,)):
+            yield group.build(reader, module, tensor)
 
 
 def _groups(reader: Reader) -> list[Group]:
@@ -121,8 +76,77 @@ def _groups(reader: Reader) -> list[Group]:
         if not isinstance(weights, dict):
             reader.problems.add("formats.quant_value", field=f"{field}.weights", value=said(weights), expected="{...}")
             continue
-        found.append(Group(_names(reader, f"{field}.targets", group.get("targets")), weights, f"{field}.weights"))
+        targets = _names(reader, f"{field}.targets", group.get("targets"))
+        form = group.get("format") or reader.settings.get("format")
+        layout = _layout(reader, f"{field}.weights", weights, form)
+        if layout:
+            found.append(Group(targets, *layout))
     return found
+
+
+def _layout(reader: Reader, field: str, weights: dict[str, Any], form: object) -> tuple[str, Build] | None:
+    """The type of the numbers' tensor, and who reads a weight of it; None, with problems noted, for what kt does not read."""
+    kind, bits = weights.get("type", "int"), weights.get("num_bits", 8)
+    known = (4,) if form == "pack-quantized" else (4, 8)
+    integers = kind == "int" and bits == 4
+    sound = [
+        reader.only(f"{field}.type", ("int", "float"), kind),
+        reader.only(f"{field}.num_bits", known, bits),
+        reader.only(f"{field}.symmetric", (True, False) if integers else (True,), weights.get("symmetric", True)),
+    ]
+    if not all(sound):
+        return None
+    if integers:
+        return _int4(reader, field, weights)
+    if kind == "int":
+        known_strategy = reader.only(f"{field}.strategy", ("channel", "tensor", None), weights.get("strategy"))
+        return ("I8", lambda r, m, t: int8(r, f"{m}.weight", t, f"{m}.weight_scale")) if known_strategy else None
+    return _fp8(reader, field, weights) if bits == 8 else _fp4(reader, field, weights)
+
+
+def _int4(reader: Reader, field: str, weights: dict[str, Any]) -> tuple[str, Build] | None:
+    size = weights.get("group_size")
+    size = reader.group_size(f"{field}.group_size", -1 if size is None else size)
+    known = reader.only(f"{field}.strategy", ("group", "channel", None), weights.get("strategy"))
+    if size is None or not known:
+        return None
+    group, symmetric = size, weights.get("symmetric", True)
+
+    def build(r: Reader, module: str, tensor: TensorInfo) -> Quantized | None:
+        name = f"{module}.weight"
+        sides = {"scales": "scale", "zeros": "zero_point", "order": "g_idx", "shape": "shape"}
+        return int4(r, name, tensor, {side: f"{name}_{end}" for side, end in sides.items()}, group, symmetric)
+
+    return "I32", build
+
+
+def _fp8(reader: Reader, field: str, weights: dict[str, Any]) -> tuple[str, Build] | None:
+    """Scales of blocks, of 32 numbers (MXFP8), of rows or of the matrix."""
+    structure, size = weights.get("block_structure"), weights.get("group_size")
+    if structure is not None:
+        if not reader.only(f"{field}.block_structure", tuple(map(list, BLOCKS)), structure):
+            return None
+        block: Shape | None = (structure[0], structure[1])
+    elif not reader.only(f"{field}.group_size", (None, -1, MX[1]), size):
+        return None
+    else:
+        block = MX if size == MX[1] else None
+    return "F8_E4M3", lambda r, m, t: fp8(r, f"{m}.weight", t, f"{m}.weight_scale", block)
+
+
+def _fp4(reader: Reader, field: str, weights: dict[str, Any]) -> tuple[str, Build] | None:
+    """NVFP4, which divides by its factor, or MXFP4."""
+    size = weights.get("group_size")
+    if not reader.only(f"{field}.group_size", (16, 32), size):
+        return None
+    if size == MX[1]:
+        return "U8", lambda r, m, t: mxfp4(r, f"{m}.weight", t, f"{m}.weight_scale")
+
+    def build(r: Reader, module: str, tensor: TensorInfo) -> Quantized | None:
+        factor = f"{module}.weight_global_scale"
+        return nvfp4(r, f"{module}.weight", tensor, f"{module}.weight_scale", factor, divides=True)
+
+    return "U8", build
 
 
 def _names(reader: Reader, field: str, listed: object) -> Names:
