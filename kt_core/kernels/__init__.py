@@ -5,17 +5,21 @@ The only room that imports the native extension, and only when something is comp
 
 from kt_core.kernels.experts import ACTIVATIONS, Experts
 from kt_core.kernels.linear import Linear
-from kt_core.kernels.native import info, read_rate, set_deterministic, set_threads
+from kt_core.kernels.native import info, set_deterministic
 from kt_core.kernels.policy import POLICY, SUPPORTED
+from kt_core.kernels.pool import Group, Pool, read_rate, set_pools, set_threads
 
 __all__ = [
     "ACTIVATIONS",
     "POLICY",
     "SUPPORTED",
     "Experts",
+    "Group",
     "Linear",
+    "Pool",
     "info",
     "read_rate",
     "set_deterministic",
+    "set_pools",
     "set_threads",
 ]

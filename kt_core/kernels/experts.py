@@ -4,6 +4,7 @@ import torch
 
 from kt_core import errors
 from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.kernels.pool import Pool, native_pool
 from kt_core.weights import Matrix
 
 ACTIVATIONS = ("silu", "gelu_tanh")
@@ -12,6 +13,7 @@ ACTIVATIONS = ("silu", "gelu_tanh")
 class Experts:
     """y[t] = sum over t's experts of weight * down(act(gate x) * (up x)), experts in ascending order.
 
+    `pool` is whose threads compute, None the process's own.
     Raises Unsupported for an unknown activation, ValueError for a size below 1.
     """
 
@@ -22,13 +24,14 @@ class Experts:
         intermediate: int,
         activation: str = "silu",
         tier: str | None = None,
+        pool: Pool | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise errors.Unsupported("kernels.activation", activation=activation, known=", ".join(ACTIVATIONS))
         self.num_experts = num_experts
         self.hidden = hidden
         self.intermediate = intermediate
-        self._native = load().Experts(num_experts, hidden, intermediate, activation, tier or "")
+        self._native = load().Experts(num_experts, hidden, intermediate, activation, tier or "", native_pool(pool))
 
     @property
     def nbytes(self) -> int:

@@ -153,24 +153,50 @@ py::dict format_dict(const std::string& tier) {
     return out;
 }
 
-py::dict pool_dict() {
+// (threads, cpus, node)
+using Group = std::tuple<int, std::vector<int>, int>;
+
+std::vector<kt::ThreadGroup> groups_of(const std::vector<Group>& groups) {
+    std::vector<kt::ThreadGroup> out;
+    for (const auto& [threads, cpus, node] : groups) out.push_back({threads, cpus, node});
+    return out;
+}
+
+py::dict pool_info(const kt::Pool& pool) {
     kt::Pool::Settings settings;
     {
         const py::gil_scoped_release release;  // it may have to wait for a long forward
-        settings = kt::default_pool().settings();
+        settings = pool.settings();
+    }
+    py::list groups;
+    std::vector<int> cpus;
+    for (const kt::ThreadGroup& g : settings.groups) {
+        py::dict group;
+        group["threads"] = g.threads;
+        group["cpus"] = g.cpus;
+        group["node"] = g.node < 0 ? py::object(py::none()) : py::object(py::int_(g.node));
+        groups.append(group);
+        cpus.insert(cpus.end(), g.cpus.begin(), g.cpus.end());
     }
     py::dict out;
     out["threads"] = settings.threads;
-    out["cpus"] = settings.cpus;
+    out["cpus"] = cpus;
+    out["groups"] = groups;
     out["note"] = settings.note;
     return out;
 }
 
-std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, const std::string& tier) {
+kt::Pool& pool_or_default(kt::Pool* pool) {
+    return pool ? *pool : kt::default_pool();
+}
+
+std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, const std::string& tier,
+                                        kt::Pool* pool) {
     const Kernels& kernels = kt::kernels(tier);
     const Source from = source(kernels, weight);
     const py::gil_scoped_release release;
-    return std::make_unique<kt::Linear>(kt::default_pool(), kernels, from.matrix, pointer<const float>(bias));
+    return std::make_unique<kt::Linear>(pool_or_default(pool), kernels, from.matrix,
+                                        pointer<const float>(bias));
 }
 
 void load_expert(kt::Experts& experts, int64_t index, const Weight& gate, const Weight& up,
@@ -192,23 +218,30 @@ PYBIND11_MODULE(_native, m) {
     m.def("formats", &format_dict, py::arg("tier") = "");
     m.def("compiler", [] { return KT_COMPILER; });
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
-    m.def("pool", &pool_dict);
     m.def("deterministic", &kt::deterministic);
     m.def("force_prefill", [](int64_t rows) { kt::force_prefill(positive(rows)); }, py::arg("rows"));
     m.def("set_deterministic", &kt::set_deterministic, py::arg("on"));
-    m.def(
-        "set_threads", [](int n, std::vector<int> cpus) { kt::default_pool().resize(n, std::move(cpus)); },
-        py::arg("threads"), py::arg("cpus"), py::call_guard<py::gil_scoped_release>());
-
-    m.def(
-        "read_rate",
-        [](int64_t bytes, int repeats) {
-            return kt::read_rate(kt::default_pool(), positive(bytes), repeats);
-        },
-        py::arg("bytes"), py::arg("repeats"), py::call_guard<py::gil_scoped_release>());
+    py::class_<kt::Pool>(m, "Pool")
+        .def(py::init([](const std::vector<Group>& groups) {
+                 return std::make_unique<kt::Pool>(groups_of(groups));
+             }),
+             py::arg("groups"), py::call_guard<py::gil_scoped_release>())
+        .def("info", &pool_info)
+        .def(
+            "resize",
+            [](kt::Pool& self, const std::vector<Group>& groups) { self.resize(groups_of(groups)); },
+            py::arg("groups"), py::call_guard<py::gil_scoped_release>())
+        .def(
+            "read_rate",
+            [](kt::Pool& self, int64_t bytes, int repeats) {
+                return kt::read_rate(self, positive(bytes), repeats);
+            },
+            py::arg("bytes"), py::arg("repeats"), py::call_guard<py::gil_scoped_release>());
+    m.def("default_pool", &kt::default_pool, py::return_value_policy::reference);
 
     py::class_<kt::Linear>(m, "Linear")
-        .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"))
+        .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"), py::arg("pool"),
+             py::keep_alive<1, 5>())
         .def_property_readonly("rows", &kt::Linear::rows)
         .def_property_readonly("cols", &kt::Linear::cols)
         .def_property_readonly("nbytes", &kt::Linear::bytes)
@@ -221,11 +254,12 @@ PYBIND11_MODULE(_native, m) {
 
     py::class_<kt::Experts>(m, "Experts")
         .def(py::init([](int64_t count, int64_t hidden, int64_t intermediate, const std::string& activation,
-                         const std::string& tier) {
-            return std::make_unique<kt::Experts>(kt::default_pool(), kt::kernels(tier), positive(count),
-                                                 positive(hidden), positive(intermediate),
-                                                 activation_of(activation));
-        }))
+                         const std::string& tier, kt::Pool* pool) {
+                 return std::make_unique<kt::Experts>(pool_or_default(pool), kt::kernels(tier),
+                                                      positive(count), positive(hidden),
+                                                      positive(intermediate), activation_of(activation));
+             }),
+             py::keep_alive<1, 7>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
         .def("load", &load_expert)
         .def(

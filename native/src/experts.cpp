@@ -112,7 +112,7 @@ void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& u
     const size_t up_at = divide_up(packed.gate.bytes(), 64) * 64;
     const size_t down_at = up_at + divide_up(packed.up.bytes(), 64) * 64;
     Pool::Lease lease(pool_);
-    packed.memory = lease.weights(down_at + packed.down.bytes());
+    packed.memory = lease.weights(down_at + packed.down.bytes(), 0, 1);
     uint8_t* const memory = packed.memory.data();
     packed.gate.panels = memory;
     packed.up.panels = memory + up_at;
@@ -350,7 +350,7 @@ void Experts::Chunk::allocate_hidden() {
 }
 
 void Experts::Chunk::prepare_tokens(const Worker& worker) {
-    preparing.run(worker, [&](size_t t) {
+    preparing.run(worker, [&](size_t t, size_t) {
         const float* x =
             row_f32(call.x, call.dtype, first_token + t, layer.hidden_, wide + worker.index * layer.hidden_);
         for (size_t i = 0; i < kPolicies; ++i) {
@@ -362,7 +362,7 @@ void Experts::Chunk::prepare_tokens(const Worker& worker) {
 
 void Experts::Chunk::gather_tokens(const Worker& worker) {
     const uint8_t* const* const rows = token_rows[static_cast<size_t>(Policy::kBf16)];
-    gathering.run(worker, [&](size_t i) {
+    gathering.run(worker, [&](size_t i, size_t) {
         const Group& group = groups[tiles[i].group];
         const size_t begin = tiles[i].tile * group.inputs.rows;
         const size_t end = std::min(group.count, begin + group.inputs.rows);
@@ -377,7 +377,7 @@ void Experts::Chunk::gather_tokens(const Worker& worker) {
 }
 
 void Experts::Chunk::gate_up(const Worker& worker) {
-    multiplying.run(worker, [&](size_t i) {
+    multiplying.run(worker, [&](size_t i, size_t) {
         const Task& task = tasks[i];
         const size_t most = groups[task.group].tiled() ? task.count : kRowsPerTask;
         for (size_t row = 0; row < task.count; row += most) {
@@ -444,7 +444,7 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 // order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
 void Experts::Chunk::down(const Worker& worker) {
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    summing.run(worker, [&](size_t i) {
+    summing.run(worker, [&](size_t i, size_t) {
         const size_t run = i / down_blocks, block = i % down_blocks, panel = block * down_width;
         const size_t width = std::min(down_width, panels - panel), begin = panel * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);

@@ -130,7 +130,9 @@ void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored
     const PackFn pack_panel = kernels.formats[stored.format].pack;
     const PanelMatrix shape = panel_shape(kernels, stored);
     Phase packing(shape.panel_count());
-    const auto task = [&](size_t p) { pack_panel(stored, p * kPanelRows, panels + p * shape.panel_bytes); };
+    const auto task = [&](size_t p, size_t) {
+        pack_panel(stored, p * kPanelRows, panels + p * shape.panel_bytes);
+    };
     lease.parallel([&](const Worker& worker) { packing.run(worker, task); }, shape.bytes());
 }
 

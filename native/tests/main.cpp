@@ -325,17 +325,17 @@ void test_pool() {
     Pool pool(3);
     std::atomic<int> sum{0};
     for (int round = 0; round < 300; ++round) {
-        if (round % 60 == 59) pool.resize(1 + round / 60 % 4, {});
+        if (round % 60 == 59) pool.resize({{1 + round / 60 % 4, {}}});
         Pool::Lease lease(pool);
         int before[7] = {};
         Phase first(7), second(50), third(5);
         sum = 0;
         lease.parallel([&](const Worker& worker) {
-            first.run(worker, [&](size_t task) { before[task] = round; });
-            second.run(worker, [&](size_t task) {
+            first.run(worker, [&](size_t task, size_t) { before[task] = round; });
+            second.run(worker, [&](size_t task, size_t) {
                 sum += before[task % 7] == round ? static_cast<int>(task) : 1000000;
             });
-            third.run(worker, [&](size_t) {
+            third.run(worker, [&](size_t, size_t) {
                 if (sum % 1000000 != 1225) sum += 1000000;
             });
         });
@@ -343,7 +343,7 @@ void test_pool() {
     }
     bool refused = false;
     try {
-        pool.resize(0, {});
+        pool.resize({{0, {}}});
     } catch (const std::invalid_argument&) {
         refused = true;
     }
@@ -390,13 +390,13 @@ void test_fork() {
         Pool::Lease lease(pool);
         Phase meeting(3);  // each task waits for the others, so it takes three threads to end
         lease.parallel([&](const Worker& worker) {
-            meeting.run(worker, [&](size_t) {
+            meeting.run(worker, [&](size_t, size_t) {
                 for (++workers; workers < 3;) std::this_thread::yield();
             });
         });
         return workers.load();
     };
-    pool.resize(3, {});
+    pool.resize({{3, {}}});
     CHECK(count() == 3, "parent");
     const pid_t child = fork();
     if (child == 0) _exit(count() == 3 ? 0 : 1);
