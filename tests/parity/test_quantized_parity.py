@@ -14,8 +14,10 @@ from quantized_writers import WAYS
 from references import from_folder, save_tiny
 from safetensors.torch import load_file, save_file
 from test_parity import F32_BOUND, Dequantised
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from kt_core.engine.loader import build
+from kt_core.inject import default_rules
 from kt_core.models import resolve
 from kt_core.weights import open_weights
 
@@ -26,6 +28,11 @@ SIZES = {
         "hidden_size": 128, "moe_intermediate_size": 192, "intermediate_size": 192, "q_lora_rank": 64,
         "kv_lora_rank": 64, "v_head_dim": 32,
     },
+}  # fmt: skip
+GPT_OSS = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8, "vocab_size": 301,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }  # fmt: skip
 EXPERTS = r"\.experts\.\d+\."
 LAYERS = r"_proj\.weight|_proj_with_mqa\.weight|q_[ab]_proj\.weight"
@@ -74,6 +81,43 @@ def case(request, tmp_path_factory):
     with torch.no_grad():
         logits = from_folder(plain)(prompt).logits[0]
     return open_weights(resolve(str(small))), prompt, logits
+
+
+def quantise_gpt_oss(folder: Path) -> tuple[Path, Path]:
+    """As `quantise`: experts alone, in stacks of blocks whose rows are the plain folder's columns."""
+    plain, small = folder / "plain", folder / "mxfp4"
+    config = AutoConfig.for_model("gpt_oss", **GPT_OSS, initializer_range=0.15)
+    torch.manual_seed(11)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(plain)
+    tensors, meant = {}, load_file(plain / "model.safetensors")
+    for name, tensor in list(meant.items()):
+        if not re.search(r"experts\.(gate_up|down)_proj$", name):
+            tensors[name] = tensor
+            continue
+        written = [WAYS["fp4-v4"].write(matrix.T.contiguous()) for matrix in tensor]
+        meant[name] = torch.stack([values.T for _, values in written]).contiguous()
+        blocks = torch.stack([ends["weight"].view(torch.uint8) for ends, _ in written])
+        tensors[f"{name}_blocks"] = blocks.reshape(*blocks.shape[:2], -1, 16)
+        tensors[f"{name}_scales"] = torch.stack([ends["scale"].view(torch.uint8) for ends, _ in written])
+    small.mkdir()
+    settings = json.loads((plain / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    (small / "config.json").write_text(json.dumps(settings))
+    save_file(tensors, small / "model.safetensors")
+    save_file(meant, plain / "model.safetensors", metadata={"format": "pt"})
+    return small, plain
+
+
+@torch.no_grad()
+def test_gpt_oss_through_its_own_experts(tmp_path):
+    """The rules leave the experts to transformers, which has them transposed and decoded."""
+    small, plain = quantise_gpt_oss(tmp_path)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("- match: {name: '\\.experts$'}\n  replace: {class: default}\n" + default_rules().read_text())
+    prompt = torch.randint(0, 301, (1, 19), generator=torch.Generator().manual_seed(5))
+    logits = from_folder(plain)(prompt).logits[0]
+    ours = build(open_weights(resolve(str(small))), lambda *_: None, rules)(prompt).logits[0]
+    difference = (ours - logits).abs().max() / logits.abs().max()
+    assert difference < F32_BOUND, f"{difference:.2e}"
 
 
 @torch.no_grad()
