@@ -1,6 +1,5 @@
 // AVX2, FMA, F16C.
-#include "kernels/simd_avx2-inl.h"
-#include "kernels/simd_avx2_blocks-inl.h"
+#include "kernels/simd_avx2_floats-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

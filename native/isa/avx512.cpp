@@ -1,6 +1,5 @@
 // AVX-512 F, BW, DQ, VL (Skylake-X and later).
-#include "kernels/simd_avx512-inl.h"
-#include "kernels/simd_avx512_blocks-inl.h"
+#include "kernels/simd_avx512_floats-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

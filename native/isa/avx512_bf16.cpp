@@ -1,7 +1,7 @@
-// AVX-512 BF16: vdpbf16ps for every format with bfloat16 activations.
+// AVX-512 BF16, with VBMI: vdpbf16ps for every format with bfloat16 activations, byte permutes for E4M3.
 #define KT_BF16
-#include "kernels/simd_avx512-inl.h"
-#include "kernels/simd_avx512_blocks-inl.h"
+#define KT_VBMI
+#include "kernels/simd_avx512_floats-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

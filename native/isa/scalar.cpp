@@ -1,6 +1,5 @@
 // Plain C++ for any CPU; the reference for every other tier.
-#include "kernels/simd_scalar-inl.h"
-#include "kernels/simd_scalar_blocks-inl.h"
+#include "kernels/simd_scalar_floats-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

@@ -16,6 +16,7 @@ import torch
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, Experts, Linear, info, read_rate, set_threads
 from kt_core.kernels.native import load
+from kt_core.kernels.policy import WITH_SCALES
 from kt_core.weights import Matrix
 
 ROWS, COLS = 2048, 2048
@@ -26,6 +27,8 @@ MEMORY = 1 << 30  # more than any last-level cache
 
 def stored(fmt, rows, cols, seed=0):
     """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
+    if fmt in WITH_SCALES:
+        return random_matrix(fmt, rows, cols, seed)
     size = FORMATS[fmt].block_bytes * cols // FORMATS[fmt].block_size
     data = np.random.default_rng(seed).integers(64, 112, (rows, size), dtype=np.uint8)
     return Matrix(format=fmt, rows=rows, cols=cols, data=data)

@@ -14,7 +14,9 @@ from kt_core.kernels import Experts, Linear, info, reference, set_deterministic,
 from kt_core.kernels.native import load
 
 TIERS = cases.tiers()
-FORMATS = ["BF16", "Q8_0", "Q4_1"]
+FORMATS = [
+    "BF16", "Q8_0", "Q4_1", "MXFP4_HF", "NVFP4", "INT4", "AWQ", "INT8_CHANNEL", "FP8_BLOCK", "FP8_CHANNEL", "MXFP8",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +69,7 @@ def test_odd_columns(tier, cols):
     assert error <= 1e-6, text
 
 
-@pytest.mark.parametrize("format", ["Q8_0", "Q4_1"])
+@pytest.mark.parametrize("format", FORMATS[1:])
 def test_the_stated_bound_holds(format):
     matrix = cases.stored(format, 64, 512)
     x = cases.inputs(64, 512)
@@ -110,7 +112,7 @@ def test_both_paths_have_the_same_bits_for_bfloat16_weights_without_tiles(tier):
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("tier", TIERS)
 def test_threads_and_chunks_do_not_change_a_bit(tier, format):
-    layer = Linear(cases.stored(format, 83, 192), bias=torch.randn(83), tier=tier)
+    layer = Linear(cases.stored(format, 80, 192), bias=torch.randn(80), tier=tier)
     x = torch.from_numpy(cases.inputs(600, 192))
     whole = by_prefill(layer, x)
     for threads in (1, 2, 3):

@@ -159,9 +159,11 @@ struct Prefill {
     GatherFn gather;
     PrefillFn matmul;
     uint32_t max_tile_rows;
-    uint32_t value_bytes;      // of a gathered value
-    bool same_bits;            // as the tier's matmul for weights with bfloat16 activations
-    uint32_t from[kPolicies];  // rows from which this path is faster, by the weight's policy; 0: never
+    uint32_t value_bytes;  // of a gathered value
+    bool same_bits;        // as the tier's matmul for weights with bfloat16 activations
+    // Rows from which this path is faster, by the weight's policy; 0: never. That of int8 holds for all
+    // weights that must be decoded.
+    uint32_t from[kPolicies];
 };
 
 // A null entry means: use the next runnable tier below.
