@@ -23,8 +23,6 @@ WITH_SCALES: dict[str, str] = {
     "MXFP4_HF": "int8", "NVFP4": "int8", "INT4": "int8", "GPTQ": "int8", "AWQ": "int8", "INT8_CHANNEL": "int8",
     "FP8_BLOCK": "bf16", "FP8_CHANNEL": "bf16", "MXFP8": "bf16",
 }  # fmt: skip
-POLICY: dict[str, str] = (
-    {"F32": "f32", "F16": "f32", "BF16": "bf16"} | dict.fromkeys(_INT8, "int8") | WITH_SCALES
-)
+POLICY: dict[str, str] = {"F32": "f32", "F16": "f32", "BF16": "bf16"} | dict.fromkeys(_INT8, "int8") | WITH_SCALES
 SUPPORTED = frozenset(POLICY)
 GROUP = 32

@@ -256,7 +256,9 @@ def test_codes_and_scales_that_are_no_numbers_or_subnormal():
             expected = decode_matrix(matrix)
             whole = np.isnan(expected).any(axis=1)  # a NaN spoils all of its output
             assert np.isnan(y[whole]).all(), (tier, matrix.format)
-            np.testing.assert_allclose(y[~whole], expected[~whole], rtol=1e-6, atol=2e-38, err_msg=f"{tier} {matrix.format}")
+            np.testing.assert_allclose(
+                y[~whole], expected[~whole], rtol=1e-6, atol=2e-38, err_msg=f"{tier} {matrix.format}"
+            )
 
 
 @pytest.mark.parametrize("format", sorted(WITH_SCALES))

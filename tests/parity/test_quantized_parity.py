@@ -8,25 +8,30 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from quantized_writers import WAYS
 from references import from_folder, save_tiny
 from safetensors.torch import load_file, save_file
-from test_parity import F32_BOUND, Dequantised
+from test_parity import F32_BOUND, KERNEL_BOUND, KL_BOUND, Dequantised, reference_call
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from kt_core import kernels
 from kt_core.engine.loader import build
 from kt_core.inject import default_rules
 from kt_core.models import resolve
+from kt_core.operators.experts import Experts
+from kt_core.operators.linear import Linear
 from kt_core.weights import open_weights
 
-# Every matrix has a whole number of groups of 32, and rows for whole words of eight.
+# Every matrix has a whole number of groups of 32, and rows for whole words of eight. Every token has every expert: a
+# rounding that turns a near tie of the router says nothing about weights.
 SIZES = {
-    "qwen3_moe": {"hidden_size": 128, "moe_intermediate_size": 64, "head_dim": 32},
+    "qwen3_moe": {"hidden_size": 128, "moe_intermediate_size": 64, "head_dim": 32, "num_experts_per_tok": 7},
     "deepseek_v3": {
         "hidden_size": 128, "moe_intermediate_size": 192, "intermediate_size": 192, "q_lora_rank": 64,
-        "kv_lora_rank": 64, "v_head_dim": 32,
+        "kv_lora_rank": 64, "v_head_dim": 32, "num_experts_per_tok": 8, "topk_group": 2,
     },
 }  # fmt: skip
 GPT_OSS = {
@@ -126,3 +131,33 @@ def test_decoded_weights_give_the_same_logits(case):
     ours = build(Dequantised(weights), lambda *_: None)(prompt).logits[0]
     difference = (ours - logits).abs().max() / logits.abs().max()
     assert difference < F32_BOUND, f"{difference:.2e}"
+
+
+@pytest.mark.parametrize("count", [19, 2], ids=["prefill", "direct"])
+@torch.no_grad()
+def test_logits_in_their_own_formats(case, count):
+    """Kernel calls against a float64 model of their rounding, whole models by the bounds that GGUF formats have."""
+    weights, prompt, logits = case
+    model, calls = build(weights, lambda *_: None), []
+    operators = [module for module in model.modules() if isinstance(module, Linear | Experts)]
+    for module in operators:
+        module.register_forward_hook(lambda *call: calls.append(call))
+    ours = model(prompt[:, :count]).logits[0]
+    assert len(calls) == len(operators)
+    for module, inputs, output in calls:
+        expected = reference_call(module, inputs)
+        got = output.double().numpy().reshape(expected.shape)
+        assert np.abs(got - expected).max() / np.abs(expected).max() < KERNEL_BOUND, module.key
+    p, q = logits[:count].double().log_softmax(-1), ours.double().log_softmax(-1)
+    kl = (p.exp() * (p - q)).sum(-1)
+    bound = KL_BOUND["int8"]
+    if policies(weights) == {"bf16"}:
+        bound = 2 * KL_BOUND["bf16"]  # many rows: FP8 weights times scales are rounded like activations, BF16's are not
+    assert kl.mean() < bound and kl.max() < 10 * bound, f"KL mean {kl.mean():.2e} max {kl.max():.2e}"
+
+
+def policies(weights):
+    """How the kernels round activations for this checkpoint's formats."""
+    matrices = [weights.matrix(name) for name in weights.names() if re.search(LAYERS, name)]
+    matrices.append(weights.expert("model.layers.1.mlp.experts", 0, "up"))
+    return {kernels.POLICY[matrix.format] for matrix in matrices}

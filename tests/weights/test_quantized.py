@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from kt_core.errors import BadData, KTError, Unsupported
 from kt_core.formats import quantized
 from kt_core.models.spec import read_spec
+from kt_core.plan import KERNEL_FORMATS
 from kt_core.types import ModelFiles
 from kt_core.weights import Weights, decode_matrix, open_weights
 
@@ -89,6 +90,7 @@ def test_the_spec_counts_weights_and_bytes(tmp_path, name):
     stored = sum(t.nbytes for n, t in tensors.items() if not n.endswith(activations))
     assert spec.formats == {way.format: stored, "F32": 9 * COLS * 4}
     assert spec.parameters == (ROWS + 9) * COLS
+    assert set(spec.formats) <= set(KERNEL_FORMATS)  # so a plan takes it
 
 
 def test_stacked_fp8_experts(tmp_path):
