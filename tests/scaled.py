@@ -39,7 +39,10 @@ def random_group(cols: int, seed: int) -> int:
     return fitting[(seed + cols // 32) % len(fitting)]
 
 
-def random_matrix(format: str, rows: int, cols: int, seed: int = 0) -> Matrix:
+def random_matrix(
+    format: str, rows: int, cols: int, seed: int = 0, group: int | None = None, zeros: bool | None = None
+) -> Matrix:
+    """group and zeros (of INT4, GPTQ and AWQ): as asked, or taking turns too."""
     rng = np.random.default_rng(seed)
     kind = KINDS[format][(seed + rows + cols // 32) % len(KINDS[format])]
 
@@ -57,15 +60,20 @@ def random_matrix(format: str, rows: int, cols: int, seed: int = 0) -> Matrix:
         scales = random_scales(kind, (rows, cols // GROUPS[format]), rng, 2.0**-5)
         factor = 0.0371 if format == "NVFP4" else 1.0
         return Matrix(format, rows, cols, bits(rows, cols // 2), scales, scale_format=kind, multiplier=factor)
-    group = random_group(cols, seed)
+    return _random_int4(format, rows, cols, kind, group or random_group(cols, seed), zeros, seed)
+
+
+def _random_int4(format: str, rows: int, cols: int, kind: str, group: int, zeros: bool | None, seed: int) -> Matrix:
+    rng = np.random.default_rng(seed)
     groups = 1 if group == -1 else cols // group
-    turned = format != "INT4"
-    data = {"GPTQ": lambda: bits(cols // 8, 4 * rows), "AWQ": lambda: bits(cols, rows // 2)}.get(
-        format, lambda: bits(rows, cols // 2)
-    )()
-    scales = random_scales(kind, (groups, rows) if turned else (rows, groups), rng, 2.0**-6)
-    with_zeros = format == "AWQ" or (seed + rows // 2) % 2 == 0 and (format == "INT4" or rows % 8 == 0)
     # float32 scales times zero points are not exact, and a kernel may round them apart
-    with_zeros &= kind != "F32"
-    zeros = (bits(groups, rows // 2) if turned else bits(rows, -(-groups // 2))) if with_zeros else None
-    return Matrix(format, rows, cols, data, scales, zeros, scale_format=kind, group=group)
+    usual = kind != "F32" and (seed + rows // 2) % 2 == 0 and (format == "INT4" or rows % 8 == 0)
+    with_zeros = format == "AWQ" or (usual if zeros is None else zeros)
+    shapes = {
+        "INT4": ((rows, cols // 2), (rows, groups), (rows, -(-groups // 2))),
+        "GPTQ": ((cols // 8, 4 * rows), (groups, rows), (groups, rows // 2)),
+        "AWQ": ((cols, rows // 2), (groups, rows), (groups, rows // 2)),
+    }[format]
+    data, points = (rng.integers(0, 256, shape, dtype=np.uint8) for shape in (shapes[0], shapes[2]))
+    scales = random_scales(kind, shapes[1], rng, 2.0**-6)
+    return Matrix(format, rows, cols, data, scales, points if with_zeros else None, scale_format=kind, group=group)

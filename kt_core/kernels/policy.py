@@ -7,7 +7,7 @@ threads. Values that are not finite make the whole row's result not finite.
 
 From info()["formats"][format]["prefill_from"] rows on (for an expert: of its own) a layer takes the prefill
 path. There weights are decoded to bfloat16, to nearest even, and meet activations of policy "bf16": both are
-rounded by at most 2^-9 of their size, so a result moves by at most (2^-8 + 2^-18) sum |x w| from the exact
+rounded by at most 2^-8 of their size, so a result moves by at most (2^-7 + 2^-16) sum |x w| from the exact
 product; int8 activations alone allow 1/254 of a group's largest. For BF16 weights that is the direct path's
 rounding; those of FP8_BLOCK, FP8_CHANNEL and MXFP8 are rounded with their scale, where the direct path keeps
 both exact. A row's bits depend on the path, and never on the other rows of the call. Deterministic mode keeps

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <climits>
 #include <optional>
 #include <stdexcept>
@@ -72,7 +73,9 @@ Dtype dtype_of(const std::string& name) {
 kt::Activation activation_of(const std::string& name) {
     if (name == "silu") return kt::Activation::kSilu;
     if (name == "gelu_tanh") return kt::Activation::kGeluTanh;
-    throw std::invalid_argument("unknown activation '" + name + "'. Known: silu, gelu_tanh");
+    if (name == "swiglu_oai") return kt::Activation::kSwigluOai;
+    if (name == "relu2") return kt::Activation::kReluSquared;
+    throw std::invalid_argument("unknown activation '" + name + "'");
 }
 
 template <class T>
@@ -199,18 +202,25 @@ std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, co
                                         pointer<const float>(bias));
 }
 
-void load_expert(kt::Experts& experts, int64_t index, const Weight& gate, const Weight& up,
-                 const Weight& down) {
-    const Source g = source(experts.kernels(), gate), u = source(experts.kernels(), up),
-                 d = source(experts.kernels(), down);
+// biases: addresses of float32 rows of gate, up and down, or 0.
+void load_expert(kt::Experts& experts, int64_t index, const std::optional<Weight>& gate, const Weight& up,
+                 const Weight& down, const std::array<uintptr_t, 3>& biases) {
+    std::optional<Source> g;
+    if (gate) g = source(experts.kernels(), *gate);
+    const Source u = source(experts.kernels(), up), d = source(experts.kernels(), down);
     const py::gil_scoped_release release;
-    experts.load(static_cast<size_t>(index), g.matrix, u.matrix, d.matrix);
+    experts.load(static_cast<size_t>(index),
+                 {g ? &g->matrix : nullptr, &u.matrix, &d.matrix, pointer<const float>(biases[0]),
+                  pointer<const float>(biases[1]), pointer<const float>(biases[2])});
 }
 
 }  // namespace
 
+void bind_attention(py::module_& m);  // attention.cpp
+
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
+    bind_attention(m);
     m.def("features", [] { return kt::names_of(kt::cpu_features()); });
     m.def("tiers", &tier_list);
     m.def("chosen", [] { return choice_dict(kt::chosen(), kt::cpu_features()); });
@@ -254,21 +264,21 @@ PYBIND11_MODULE(_native, m) {
 
     py::class_<kt::Experts>(m, "Experts")
         .def(py::init([](int64_t count, int64_t hidden, int64_t intermediate, const std::string& activation,
-                         const std::string& tier, kt::Pool* pool) {
-                 return std::make_unique<kt::Experts>(pool_or_default(pool), kt::kernels(tier),
-                                                      positive(count), positive(hidden),
-                                                      positive(intermediate), activation_of(activation));
+                         float limit, float alpha, const std::string& tier, kt::Pool* pool) {
+                 return std::make_unique<kt::Experts>(
+                     pool_or_default(pool), kt::kernels(tier), positive(count), positive(hidden),
+                     positive(intermediate), kt::Gating{activation_of(activation), {limit, alpha}});
              }),
-             py::keep_alive<1, 7>())
+             py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
         .def("load", &load_expert)
         .def(
             "forward",
             [](const kt::Experts& self, uintptr_t x, uintptr_t ids, uintptr_t weights, uintptr_t y,
-               const std::string& dtype, int64_t tokens, int64_t slots) {
+               const std::string& dtype, int64_t tokens, int64_t slots, uintptr_t elsewhere) {
                 self.forward({pointer<const void>(x), pointer<const int64_t>(ids),
                               pointer<const float>(weights), pointer<void>(y), dtype_of(dtype),
-                              positive(tokens), positive(slots)});
+                              positive(tokens), positive(slots), pointer<const uint8_t>(elsewhere)});
             },
             py::call_guard<py::gil_scoped_release>());
 }

@@ -4,8 +4,14 @@
 #include "kernels/simd_avx512_floats-inl.h"
 #include "kernels/table-inl.h"
 
+#include "kernels/layer/lanes_avx512-inl.h"
+
+#include "kernels/layer/layer-inl.h"
+
 namespace kt {
 extern const KernelTable kt_table_avx512_bf16;
 constexpr KernelTable kt_table_avx512_bf16 =
-    make_table("avx512_bf16", [](Policy p) { return p == Policy::kBf16; }, Formats{}, vector_prefill);
+    with_layer(make_table(
+                   "avx512_bf16", [](Policy p) { return p == Policy::kBf16; }, Formats{}, vector_prefill),
+               {.attend_bf16 = attend<Bf16Cache>});
 }  // namespace kt

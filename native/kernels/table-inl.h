@@ -163,6 +163,8 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
     table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;
     table.activate[static_cast<size_t>(Activation::kSilu)] = silu;
     table.activate[static_cast<size_t>(Activation::kGeluTanh)] = gelu_tanh;
+    table.activate[static_cast<size_t>(Activation::kSwigluOai)] = swiglu_oai;
+    table.activate[static_cast<size_t>(Activation::kReluSquared)] = relu_squared;
     return table;
 }
 

@@ -89,6 +89,20 @@ std::string tier_names(Features features, bool only_runnable) {
     return join(names);
 }
 
+template <class T>
+void fill_empty(T& entry, const T& below) {
+    if (!entry) entry = below;
+}
+
+void fill_empty(LayerOps& out, const LayerOps& below) {
+    fill_empty(out.attend_f32, below.attend_f32);
+    fill_empty(out.attend_bf16, below.attend_bf16);
+    fill_empty(out.norm, below.norm);
+    fill_empty(out.rotate, below.rotate);
+    fill_empty(out.route, below.route);
+    for (size_t i = 0; i < kCombinations; ++i) fill_empty(out.combine[i], below.combine[i]);
+}
+
 Kernels resolve(const Tier& top, Features features) {
     Kernels out{};
     out.name = top.name;
@@ -102,6 +116,7 @@ Kernels resolve(const Tier& top, Features features) {
             if (!out.activate[i]) out.activate[i] = table.activate[i];
         }
         if (!out.prefill.matmul) out.prefill = table.prefill;
+        fill_empty(out.layer, table.layer);
         for (size_t i = 0; i < kFormatSlots; ++i) {
             const UnpackFn unpack = out.formats[i].unpack;
             if (!out.formats[i].matmul && table.formats[i].matmul) {

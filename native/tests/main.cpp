@@ -23,6 +23,8 @@ namespace {
 
 using namespace kt;
 
+constexpr Gating kPlainSilu{Activation::kSilu, {INFINITY, 0.0f}};
+
 int failures = 0;
 
 #define CHECK(condition, ...)                                           \
@@ -123,8 +125,9 @@ void test_preparation_and_activation_are_the_same_bits() {
         }
         for (size_t activation = 0; activation < kActivations; ++activation) {
             float a[kCount], b[kCount];
-            oracle.activate[activation](x, up, kCount, a);
-            k->activate[activation](x, up, kCount, b);
+            const Clamp clamp{activation % 2 ? 0.75f : INFINITY, 1.702f};
+            oracle.activate[activation](x, up, kCount, clamp, a);
+            k->activate[activation](x, up, kCount, clamp, b);
             for (size_t i = 0; i < kCount; ++i) {  // a NaN's sign is the compiler's choice of operand order
                 CHECK(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])),
                       "%s activation %zu of %g: %g for %g", k->name, activation, static_cast<double>(x[i]),
@@ -270,8 +273,8 @@ void test_prefill_matches_the_decoded_product() {
 std::vector<float> run_layers(const Kernels& k, const StoredMatrix& square, const std::vector<float>& x,
                               size_t threads, size_t from) {
     Pool pool(static_cast<int>(threads));
-    Experts layer(pool, k, 3, 96, 96, Activation::kSilu);
-    for (size_t i = 0; i < 3; ++i) layer.load(i, square, square, square);
+    Experts layer(pool, k, 3, 96, 96, kPlainSilu);
+    for (size_t i = 0; i < 3; ++i) layer.load(i, {&square, &square, &square});
     const Linear linear(pool, k, square, nullptr);
     const size_t tokens = x.size() / 96;
     std::vector<int64_t> ids(tokens * 2);
@@ -356,9 +359,9 @@ void test_layers_on_threads() {
     const Kernels& k = kernels();
     const Stored stored(k, k.format("Q8_0"), 64, 64);
     const StoredMatrix& weight = stored.matrix;
-    Experts layer(pool, k, 3, 64, 64, Activation::kSilu);
-    layer.load(0, weight, weight, weight);
-    layer.load(2, weight, weight, weight);
+    Experts layer(pool, k, 3, 64, 64, kPlainSilu);
+    layer.load(0, {&weight, &weight, &weight});
+    layer.load(2, {&weight, &weight, &weight});
     const Linear linear(pool, k, weight, nullptr);
     constexpr size_t kTokens = 530;
     const Guarded x(kTokens * 64 * 4), ids(kTokens * 2 * 8), weights(kTokens * 2 * 4);

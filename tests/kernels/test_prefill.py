@@ -18,6 +18,8 @@ FORMATS = [
     "BF16", "Q8_0", "Q4_1", "MXFP4_HF", "NVFP4", "INT4", "AWQ", "INT8_CHANNEL", "FP8_BLOCK", "FP8_CHANNEL", "MXFP8",
 ]  # fmt: skip
 
+E4M3 = ("FP8_BLOCK", "FP8_CHANNEL", "MXFP8")
+
 
 @pytest.fixture(autouse=True)
 def _defaults():
@@ -53,7 +55,9 @@ def test_matches_reference_for_every_row_count(tier, format, shape):
     whole = by_prefill(layer, torch.from_numpy(x))
     a, w = reference.rounded(x, matrix.values, format, "prefill")
     error, text = cases.worst(whole.numpy(), a @ w.T, np.abs(a) @ np.abs(w).T)
-    assert error <= 1e-6, text
+    # One sum over all K: K roundings of at most 2^-24 sum |x w|, which average out to sqrt(K) of them at most.
+    # Random E4M3 codes spread over a factor of 2^16, so that a few products are nearly all of the sum.
+    assert error <= (2**-24 * shape[1] ** 0.5 if format in E4M3 else 0) + 1e-6, text
     for count in range(1, 40):
         assert torch.equal(by_prefill(layer, torch.from_numpy(x[40 - count :])), whole[40 - count :]), count
 
@@ -78,7 +82,7 @@ def test_the_stated_bound_holds(format):
     for tier in TIERS:
         y = by_prefill(Linear(matrix, tier=tier), torch.from_numpy(x)).numpy()
         error, text = cases.worst(y, exact, size)
-        assert error <= 2**-8 + 2**-18 + 1e-6, (tier, text)
+        assert error <= 2**-7 + 2**-16 + 1e-6, (tier, text)  # two factors of 8 significant bits: (1 + 2^-8)^2 - 1
         assert error > 1e-5, f"{tier}: nothing was rounded, so this was another path"
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from quantized_writers import WAYS
+from quantized_writers import WAYS, Written
 from references import from_folder, save_tiny
 from safetensors.torch import load_file, save_file
 from test_parity import F32_BOUND, KERNEL_BOUND, KL_BOUND, Dequantised, reference_call
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from kt_core import kernels
 from kt_core.engine.loader import build
@@ -33,11 +32,7 @@ SIZES = {
         "hidden_size": 128, "moe_intermediate_size": 192, "intermediate_size": 192, "q_lora_rank": 64,
         "kv_lora_rank": 64, "v_head_dim": 32, "num_experts_per_tok": 8, "topk_group": 2,
     },
-}  # fmt: skip
-GPT_OSS = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8, "vocab_size": 301,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "gpt_oss": {"intermediate_size": 96, "num_experts_per_tok": 6},
 }  # fmt: skip
 EXPERTS = r"\.experts\.\d+\."
 LAYERS = r"_proj\.weight|_proj_with_mqa\.weight|q_[ab]_proj\.weight"
@@ -51,7 +46,10 @@ CASES = {  # the way -> which matrices it is for; the others stay as they are
     "ct-nvfp4": EXPERTS,
     "ct-fp8-rows": LAYERS,
     "mxfp8": LAYERS,
+    "mxfp4": r"experts\.(gate_up|down)_proj$",
 }
+PAIRS = [(family, way) for family in ("qwen3_moe", "deepseek_v3") for way in CASES if way != "mxfp4"]
+PAIRS.append(("gpt_oss", "mxfp4"))
 IGNORED = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|down)_proj"]
 
 
@@ -59,26 +57,37 @@ def quantise(family: str, way: str, folder: Path) -> tuple[Path, Path]:
     """(the quantised folder, one with the same weights in float32)"""
     plain, small = folder / "plain", folder / way
     save_tiny(family, plain, torch.float32, **SIZES[family])
-    tensors, meant = {}, {}
-    for name, tensor in load_file(plain / "model.safetensors").items():
-        meant[name] = tensor
-        if not re.search(CASES[way], name):
-            tensors[name] = tensor
-            continue
-        written, meant[name] = WAYS[way].write(tensor)
-        tensors |= {f"{name.removesuffix('weight')}{end}": t.contiguous() for end, t in written.items()}
-    config = json.loads((plain / "config.json").read_text())
-    settings = WAYS[way].settings
+    settings = {"quant_method": "mxfp4"} if way == "mxfp4" else WAYS[way].settings
     if CASES[way] == EXPERTS and "ignore" in settings:
         settings = settings | {"ignore": IGNORED}
+    tensors, meant = {}, {}
+    for name, tensor in load_file(plain / "model.safetensors").items():
+        written, meant[name] = {name: tensor}, tensor
+        if re.search(CASES[way], name):
+            written, meant[name] = (stack if way == "mxfp4" else module)(name, tensor, way)
+        tensors |= {end: t.contiguous() for end, t in written.items()}
     small.mkdir()
-    (small / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
+    config = json.loads((plain / "config.json").read_text()) | {"quantization_config": settings}
+    (small / "config.json").write_text(json.dumps(config))
     save_file(tensors, small / "model.safetensors")
     save_file(meant, plain / "model.safetensors", metadata={"format": "pt"})
     return small, plain
 
 
-@pytest.fixture(scope="module", params=[(family, way) for family in SIZES for way in CASES], ids="-".join)
+def module(name: str, weight: torch.Tensor, way: str) -> Written:
+    written, meant = WAYS[way].write(weight)
+    return {f"{name.removesuffix('weight')}{end}": tensor for end, tensor in written.items()}, meant
+
+
+def stack(name: str, weights: torch.Tensor, way: str) -> Written:
+    """gpt-oss: transformers' [E, in, out] as blocks along `in`, [E, out, in / 32, 16]."""
+    pairs = [WAYS["fp4-v4"].write(weight.T.contiguous()) for weight in weights]
+    blocks, scales = (torch.stack([ends[e].view(torch.uint8) for ends, _ in pairs]) for e in ("weight", "scale"))
+    meant = torch.stack([values.T for _, values in pairs]).contiguous()
+    return {f"{name}_blocks": blocks.reshape(*scales.shape, 16), f"{name}_scales": scales}, meant
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
 def case(request, tmp_path_factory):
     """(weights, prompt, the reference's logits)"""
     small, plain = quantise(*request.param, tmp_path_factory.mktemp("quantised"))
@@ -88,34 +97,10 @@ def case(request, tmp_path_factory):
     return open_weights(resolve(str(small))), prompt, logits
 
 
-def quantise_gpt_oss(folder: Path) -> tuple[Path, Path]:
-    """As `quantise`: experts alone, in stacks of blocks whose rows are the plain folder's columns."""
-    plain, small = folder / "plain", folder / "mxfp4"
-    config = AutoConfig.for_model("gpt_oss", **GPT_OSS, initializer_range=0.15)
-    torch.manual_seed(11)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(plain)
-    tensors, meant = {}, load_file(plain / "model.safetensors")
-    for name, tensor in list(meant.items()):
-        if not re.search(r"experts\.(gate_up|down)_proj$", name):
-            tensors[name] = tensor
-            continue
-        written = [WAYS["fp4-v4"].write(matrix.T.contiguous()) for matrix in tensor]
-        meant[name] = torch.stack([values.T for _, values in written]).contiguous()
-        blocks = torch.stack([ends["weight"].view(torch.uint8) for ends, _ in written])
-        tensors[f"{name}_blocks"] = blocks.reshape(*blocks.shape[:2], -1, 16)
-        tensors[f"{name}_scales"] = torch.stack([ends["scale"].view(torch.uint8) for ends, _ in written])
-    small.mkdir()
-    settings = json.loads((plain / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
-    (small / "config.json").write_text(json.dumps(settings))
-    save_file(tensors, small / "model.safetensors")
-    save_file(meant, plain / "model.safetensors", metadata={"format": "pt"})
-    return small, plain
-
-
 @torch.no_grad()
 def test_gpt_oss_through_its_own_experts(tmp_path):
     """The rules leave the experts to transformers, which has them transposed and decoded."""
-    small, plain = quantise_gpt_oss(tmp_path)
+    small, plain = quantise("gpt_oss", "mxfp4", tmp_path)
     rules = tmp_path / "rules.yaml"
     rules.write_text("- match: {name: '\\.experts$'}\n  replace: {class: default}\n" + default_rules().read_text())
     prompt = torch.randint(0, 301, (1, 19), generator=torch.Generator().manual_seed(5))

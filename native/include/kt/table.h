@@ -1,12 +1,14 @@
 // What a tier offers: plain functions over raw pointers, gathered in one constant table.
 //
-// This header and <immintrin.h> are all that a tier's file may include. It must stay free of inline
+// This header, ops.h and <immintrin.h> are all that a tier's file may include. It must stay free of inline
 // functions and inline variables: those become weak symbols, and the linker may then keep the copy
 // that was compiled for a newer CPU and run it on an older one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kt/ops.h"
 
 namespace kt {
 
@@ -21,8 +23,9 @@ constexpr size_t kGroup = 32;
 enum class Policy : uint8_t { kF32, kBf16, kInt8 };
 constexpr size_t kPolicies = 3;
 
-enum class Activation : uint8_t { kSilu, kGeluTanh };
-constexpr size_t kActivations = 2;
+// What makes h of gate and up. kSwigluOai is gpt-oss's; kReluSquared has no gate.
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluOai, kReluSquared };
+constexpr size_t kActivations = 4;
 
 // One group of an int8 row: value = scale * q. sums are those of q's two halves, each at most 16 * 127.
 struct Group32 {
@@ -110,8 +113,14 @@ using PrepareFn = void (*)(const float* x, size_t begin, size_t end, uint8_t* ro
 // multiplied in, to nearest even, in the order of a BF16 panel: [(end - begin) / 2][16][2].
 using UnpackFn = void (*)(const uint8_t* panel, size_t begin, size_t end, uint16_t* out);
 
-// out[i] = activation(gate[i]) * up[i]. out may be gate.
-using ActivateFn = void (*)(const float* gate, const float* up, size_t n, float* out);
+// gate is clamped to at most limit and up to -limit .. limit before anything else; infinity changes nothing.
+struct Clamp {
+    float limit;
+    float alpha;  // of kSwigluOai: the slope inside its sigmoid
+};
+
+// out[i] = activation(gate[i]) * up[i], or activation(up[i]) where there is no gate. out may be gate or up.
+using ActivateFn = void (*)(const float* gate, const float* up, size_t n, Clamp clamp, float* out);
 
 struct FormatEntry {
     const FormatInfo* info;
@@ -173,6 +182,7 @@ struct KernelTable {
     ActivateFn activate[kActivations];
     FormatEntry formats[kFormatSlots];
     Prefill prefill;
+    LayerOps layer{};
 };
 
 }  // namespace kt
