@@ -3,9 +3,10 @@
 The only room that imports the native extension, and only when something is computed or asked of it.
 """
 
+from kt_core.kernels.ceilings import ReadProbe, formats, peak_rate, read_rate, units
 from kt_core.kernels.experts import ACTIVATIONS, Experts
 from kt_core.kernels.linear import Linear
-from kt_core.kernels.native import info, read_rate, set_deterministic, set_threads
+from kt_core.kernels.native import info, set_deterministic, set_threads
 from kt_core.kernels.policy import POLICY, SUPPORTED
 
 __all__ = [
@@ -14,8 +15,12 @@ __all__ = [
     "SUPPORTED",
     "Experts",
     "Linear",
+    "ReadProbe",
+    "formats",
     "info",
+    "peak_rate",
     "read_rate",
     "set_deterministic",
     "set_threads",
+    "units",
 ]

@@ -77,8 +77,8 @@ def info() -> dict[str, Any]:
     """What was compiled, what can run here, what was chosen and why.
 
     Keys: tiers (name, compiled, runnable, needs, missing; lowest first), chosen, reason, features, formats
-    (policy, block, the tier whose kernel serves it, and the rows from which the prefill path does, None for
-    never), deterministic, compiler, dropped_tiers, threads, cpus, note.
+    (policy, block, the tier whose kernel serves it, the rows from which the prefill path does, None for never,
+    and prefill_tier, where that path comes from), deterministic, compiler, dropped_tiers, threads, cpus, note.
     """
     native = load()
     choice = native.chosen()
@@ -113,8 +113,3 @@ def set_deterministic(on: bool) -> None:
     price of slower prompts where such a path exists.
     """
     load().set_deterministic(on)
-
-
-def read_rate(nbytes: int, repeats: int = 5) -> float:
-    """Bytes per second that the pool's threads read from memory, best of `repeats`: the ceiling of decoding."""
-    return float(load().read_rate(nbytes, repeats))

@@ -18,10 +18,10 @@ from typing import Any
 import uvicorn
 
 from kt_core.errors import BadData, EnvironmentProblem, KTError
+from kt_core.events import Events, one_line
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
-from kt_core.server.events import Events, one_line
 from kt_core.server.state import State
 from kt_core.types import Plan, Progress, ServerSettings
 

@@ -5,7 +5,6 @@
 #include <climits>
 #include <stdexcept>
 
-#include "kt/bandwidth.h"
 #include "kt/experts.h"
 #include "kt/linear.h"
 
@@ -121,8 +120,8 @@ py::list tier_list() {
     return out;
 }
 
-py::dict format_dict(const std::string& tier) {
-    const Kernels& kernels = kt::kernels(tier);
+py::dict format_dict(const std::string& tier, bool assumed) {
+    const Kernels kernels = assumed ? kt::assumed(tier) : kt::kernels(tier);
     py::dict out;
     for (size_t i = 0; i < kt::kFormatSlots && kernels.formats[i].info; ++i) {
         const kt::FormatInfo& info = *kernels.formats[i].info;
@@ -130,6 +129,7 @@ py::dict format_dict(const std::string& tier) {
         entry["policy"] = policy_name(info.policy);
         entry["block"] = info.block;
         entry["tier"] = kernels.provider[i];
+        entry["prefill_tier"] = kernels.prefill_provider;
         const size_t from = kernels.prefill_from(i);
         entry["prefill_from"] = from == SIZE_MAX ? py::object(py::none()) : py::object(py::int_(from));
         out[info.name] = entry;
@@ -167,13 +167,15 @@ void load_expert(kt::Experts& experts, int64_t index, const Weight& gate, const 
 
 }  // namespace
 
+void bind_ceilings(py::module_& m);  // ceilings.cpp
+
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
     m.def("features", [] { return kt::names_of(kt::cpu_features()); });
     m.def("tiers", &tier_list);
     m.def("chosen", [] { return choice_dict(kt::chosen(), kt::cpu_features()); });
     m.def("choose", &choose, py::arg("features"), py::arg("forced") = "");
-    m.def("formats", &format_dict, py::arg("tier") = "");
+    m.def("formats", &format_dict, py::arg("tier") = "", py::arg("assumed") = false);
     m.def("compiler", [] { return KT_COMPILER; });
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
     m.def("pool", &pool_dict);
@@ -184,13 +186,7 @@ PYBIND11_MODULE(_native, m) {
         "set_threads", [](int n, std::vector<int> cpus) { kt::default_pool().resize(n, std::move(cpus)); },
         py::arg("threads"), py::arg("cpus"), py::call_guard<py::gil_scoped_release>());
 
-    m.def(
-        "read_rate",
-        [](int64_t bytes, int repeats) {
-            return kt::read_rate(kt::default_pool(), positive(bytes), repeats);
-        },
-        py::arg("bytes"), py::arg("repeats"), py::call_guard<py::gil_scoped_release>());
-
+    bind_ceilings(m);
     py::class_<kt::Linear>(m, "Linear")
         .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"))
         .def_property_readonly("rows", &kt::Linear::rows)

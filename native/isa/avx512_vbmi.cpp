@@ -4,5 +4,5 @@
 
 namespace kt {
 extern const KernelTable kt_table_avx512_vbmi;
-constexpr KernelTable kt_table_avx512_vbmi{"avx512_vbmi", {}, {}, {}, {}};
+constexpr KernelTable kt_table_avx512_vbmi{"avx512_vbmi", {}, {}, {}, {}, {}};
 }  // namespace kt
