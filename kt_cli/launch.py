@@ -65,14 +65,15 @@ def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFile
 
 def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     """Probe the machine, read the headers, decide."""
-    from kt_core.machine import probe
+    from kt_core.machine import probe, profile
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
     settings = {"threads": config.get("inference.threads"), "context": config.get("inference.context")}
     settings = {name: value for name, value in settings.items() if value and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
-    plan = decide(probe(), files, read_spec(files), {**given, **settings})
+    machine = probe()
+    plan = decide(machine, files, read_spec(files), {**given, **settings}, profile.of(machine))
     return replace(
         plan, decisions=tuple(replace(d, source="config") if d.name in settings else d for d in plan.decisions)
     )

@@ -98,6 +98,8 @@ class Plan:
     decisions: tuple[Decision, ...]
     device_bytes: dict[str, int]  # "cpu", "cuda:0": predicted bytes
     server: ServerSettings
+    # "decode_tokens_per_second": one sequence at most, if nothing but reading weights took time; empty where unmeasured
+    predicted: dict[str, float] = field(default_factory=dict)
     version: int = PLAN_VERSION
 
     def value(self, name: str) -> Any:
@@ -124,6 +126,7 @@ class Plan:
             decisions=tuple(Decision(**d) for d in data["decisions"]),
             device_bytes=data["device_bytes"],
             server=ServerSettings(**data["server"]),
+            predicted=data["predicted"],
         )
 
 

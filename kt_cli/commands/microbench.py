@@ -25,6 +25,32 @@ DEFAULT_SHAPE = "qwen3-30b-a3b"
 ALL = "all"
 OWN = "-"  # the name of sizes that are no model's
 INTERRUPTED = 130
+TITLES = {jobs.MOE: "microbench.title_moe", jobs.LINEAR: "microbench.title_linear"}
+COLUMNS = {
+    "format": "microbench.column_format",
+    "tier": "microbench.column_tier",
+    "path": "microbench.column_path",
+    "threads": "microbench.column_threads",
+    "tokens": "microbench.column_tokens",
+    "median": "microbench.column_median",
+    "spread": "microbench.column_spread",
+    "gbps": "microbench.column_gbps",
+    "tflops": "microbench.column_tflops",
+    "share": "microbench.column_share",
+    "ceiling": "microbench.column_ceiling",
+    "error": "microbench.column_error",
+    "bound": "microbench.column_bound",
+}
+LIMITS = {"memory": "microbench.limit_memory", "compute": "microbench.limit_compute"}
+WHAT = {
+    "read": "microbench.what_read",
+    "f32": "microbench.what_f32",
+    "bf16": "microbench.what_bf16",
+    "int8": "microbench.what_int8",
+    "tile_bf16": "microbench.what_tile_bf16",
+    "tile_int8": "microbench.what_tile_int8",
+}
+LINKS = {"to": "microbench.link_to", "from": "microbench.link_from"}
 
 ShapeName = Annotated[str, typer.Option("--shape", help="microbench.shape", metavar="MODEL")]
 Formats = Annotated[str | None, typer.Option("--formats", help="microbench.formats", metavar="LIST")]
@@ -73,10 +99,10 @@ def ceilings(
     counts = _threads(threads) or (*(2**n for n in range(12) if 2**n < most), most)
     job = jobs.make(jobs.CEILINGS, machine, repeats=repeats, threads=counts)
     found = _run(job)
-    header = tuple(t(f"microbench.column_{column}") for column in ("what", "threads", "median", "spread"))
+    keys = ("microbench.column_what", COLUMNS["threads"], COLUMNS["median"], COLUMNS["spread"])
+    header = [t(key) for key in keys]
     output.result(_data(job, found), lambda: output.table([_ceiling_row(row) for row in found.rows], header))
-    if found.stored:
-        output.status(t("microbench.stored", path=found.stored))
+    output.status(t("microbench.stored", path=found.stored) if found.stored else t("microbench.not_stored"))
     _end(found)
 
 
@@ -255,12 +281,10 @@ def _data(job: Job, found: Found) -> dict[str, Any]:
 
 
 def _report(job: Job, found: Found) -> str:
-    columns = ["format", "tier", "path", "threads", "tokens", "median", "spread", "gbps", "tflops", "share", "ceiling"]
-    if job.check:
-        columns += ["error", "bound"]
-    title = t(f"microbench.title_{job.kind}", **vars(job))
+    columns = [column for column in COLUMNS if job.check or column not in ("error", "bound")]
+    title = t(TITLES[job.kind], **vars(job))
     rows = [[_cells(row)[column] for column in columns] for row in found.rows]
-    return "\n".join([title, "", output.table(rows, [t(f"microbench.column_{column}") for column in columns])])
+    return "\n".join([title, "", output.table(rows, [t(COLUMNS[column]) for column in columns])])
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -273,7 +297,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "gbps": f"{row['gbps']:.1f}",
         "tflops": f"{row['tflops']:.3g}",
         "share": f"{row['share_of_ceiling']:.0%}",
-        "ceiling": t("microbench.ceiling_of", limit=t(f"microbench.limit_{row['limit']}"), rate=rate),
+        "ceiling": t("microbench.ceiling_of", limit=t(LIMITS[row["limit"]]), rate=rate),
         **{name: text for name, text in _error_cells(row).items() if name in ("error", "bound")},
     }
 
@@ -293,7 +317,7 @@ def _time(micros: float) -> str:
 
 def _ceiling_row(row: dict[str, Any]) -> tuple[str, ...]:
     device, _, way = row["what"].partition(" ")
-    what = t(f"microbench.link_{way}", device=device) if way else t(f"microbench.what_{row['what']}")
+    what = t(LINKS[way], device=device) if way else t(WHAT[device])
     size, unit = (1e9, "GB/s") if way or row["what"] == "read" else (1e12, "TFLOP/s")
     low, median, high = (row[name] / size for name in ("low", "median", "high"))
     return what, str(row["threads"]), f"{median:.3g} {unit}", f"{low:.3g}..{high:.3g}"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kt_core.bench.shapes import Shape
@@ -97,8 +97,9 @@ class Job:
     @classmethod
     def parse(cls, text: str) -> "Job":
         """Raises ValueError or TypeError for a text that is not of text()."""
-        fields = json.loads(text)
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        fields: dict[str, Any] = json.loads(text)
+        lists: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return cls(**(fields | lists))
 
 
 def parts(kind: str, hidden: int, intermediate: int) -> tuple[Part, ...]:
@@ -114,7 +115,8 @@ def make(kind: str, machine: Machine, size: Shape = NOTHING, **fields: Any) -> J
     memory = int(machine.memory_available * USABLE)
     probe = max(256 << 20, 2 * cache)
     room = min(probe, memory // PROBE_SHARE) if memory else probe
-    return Job(kind, *astuple(size)[:5], cache, room, memory, **fields)
+    sizes = (size.hidden, size.intermediate, size.experts, size.top_k)
+    return Job(kind, size.name, *sizes, cache, room, memory, **fields)
 
 
 def check_names(machine: Machine, formats: Iterable[str], tiers: Iterable[str | None]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kt_core.kernels import ReadProbe, peak_rate
 
 SAMPLE_SECONDS = 0.04  # of calls between two probes; a call that takes longer is a sample
-PEAK_SECONDS = 0.004
+PEAK_SECONDS = 0.02  # long enough to be interrupted by neighbours as often as a sample is
 MEMORY, COMPUTE = "memory", "compute"
 
 
