@@ -9,7 +9,7 @@ from kt_core.bench import layers
 from kt_core.bench.cases import EXPERTS_TOLERANCE, PREFILL, TOLERANCE, weight
 from kt_core.bench.job import LINEAR, Job
 from kt_core.kernels import POLICY, Experts, Linear, reference
-from kt_core.weights import Matrix, decode
+from kt_core.weights import Matrix, decode_matrix
 
 SAMPLE = 2  # tokens that are compared; the reference takes a second for each in the largest shapes
 FEW = 4  # experts of a check, of which a token takes two: what more of them add is the same again
@@ -37,7 +37,7 @@ def _linear(job: Job, format: str, tier: str | None, tokens: int) -> Checked:
     x = layers.inputs(tokens, job.hidden)
     y = Linear(matrix, tier=tier)(x).numpy()[-SAMPLE:]
     path = layers.Paths(format, tier).path(tokens)
-    a, w = reference.rounded(x.numpy()[-SAMPLE:], decode(format, matrix.data), format, path)
+    a, w = reference.rounded(x.numpy()[-SAMPLE:], decode_matrix(matrix), format, path)
     size = np.abs(a) @ np.abs(w).T
     return Checked(_worst(y, a @ w.T, size), TOLERANCE[format])
 
@@ -72,7 +72,7 @@ def _experts(job: Job, format: str, tier: str | None, tokens: int) -> Checked:
 
 
 def _decoded(three: list[Matrix]) -> tuple[reference.Part, reference.Part, reference.Part]:
-    gate, up, down = ((m.format, decode(m.format, m.data)) for m in three)
+    gate, up, down = ((m.format, decode_matrix(m)) for m in three)
     return gate, up, down
 
 

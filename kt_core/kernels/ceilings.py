@@ -3,26 +3,21 @@
 from typing import Any
 
 from kt_core.kernels.native import load
+from kt_core.kernels.pool import Pool, native_pool
 
 
 class ReadProbe:
-    """Memory that the pool's threads read in one pass, again and again: the ceiling of decoding.
+    """Memory that a pool's threads (None: the process's own) read in one pass, again and again: the ceiling of decoding.
 
     `nbytes` should be more than the caches hold. Raises MemoryError when there is not that much.
     """
 
-    def __init__(self, nbytes: int) -> None:
-        self._native = load().ReadProbe(nbytes)
+    def __init__(self, nbytes: int, pool: Pool | None = None) -> None:
+        self._native = load().ReadProbe(nbytes, native_pool(pool))
 
     def rate(self) -> float:
         """Bytes per second of one pass."""
         return float(self._native.rate())
-
-
-def read_rate(nbytes: int, repeats: int = 5) -> float:
-    """Bytes per second that the pool's threads read from memory, best of `repeats`."""
-    probe = ReadProbe(nbytes)
-    return max(probe.rate() for _ in range(repeats))
 
 
 def units(tier: str | None = None) -> tuple[str, ...]:
@@ -34,12 +29,12 @@ def units(tier: str | None = None) -> tuple[str, ...]:
     return tuple(load().units(tier or ""))
 
 
-def peak_rate(unit: str, tier: str | None = None, seconds: float = 0.01) -> float:
-    """Operations per second, a multiply and an add counted as two, of a unit on all of the pool's threads.
+def peak_rate(unit: str, tier: str | None = None, seconds: float = 0.01, pool: Pool | None = None) -> float:
+    """Operations per second, a multiply and an add counted as two, of a unit on all threads of a pool.
 
     Raises ValueError for a unit that the tier does not have.
     """
-    return float(load().peak_rate(unit, tier or "", seconds))
+    return float(load().peak_rate(unit, tier or "", seconds, native_pool(pool)))
 
 
 def formats(tier: str | None = None, assumed: bool = False) -> dict[str, dict[str, Any]]:

@@ -35,29 +35,40 @@ double round_seconds(PeakFn peak) {
     }
 }
 
+// A task of reading: long enough to be one stream.
+constexpr size_t kChunk = size_t{2} << 20;
+
 // Pieces of a thread's work: one that comes late, as from sleep, leaves its pieces to the others.
 constexpr size_t kPieces = 16;
 
 }  // namespace
 
-ReadProbe::ReadProbe(Pool& pool, size_t bytes) : pool_(pool), memory_(bytes) {
-    std::memset(memory_.data(), 1, bytes);
+ReadProbe::ReadProbe(Pool& pool, size_t bytes) : pool_(pool) {
+    Pool::Lease lease(pool_);
+    const std::vector<size_t> begins = lease.split(std::max<size_t>(1, bytes / kChunk));
+    for (size_t g = 0; g + 1 < begins.size(); ++g) {
+        const size_t size = (begins[g + 1] - begins[g]) * kChunk;
+        parts_.push_back(lease.weights(size, g, begins.size() - 1));
+        std::memset(parts_.back().data(), 1, size);
+    }
 }
 
 double ReadProbe::rate() const {
     Pool::Lease lease(pool_);
+    std::vector<size_t> begins{0};
+    for (const Arena::Piece& part : parts_) begins.push_back(begins.back() + part.bytes() / kChunk);
     std::atomic<uint64_t> total{0};  // keeps the reads
-    const size_t parts = static_cast<size_t>(lease.threads());
-    const size_t part = memory_.bytes() / 128 / parts * 128;
+    Phase reading;
+    reading.set(begins);
     const auto start = Clock::now();
-    Phase reading(parts);
     lease.parallel([&](const Worker& worker) {
-        reading.run(worker, [&](size_t at) {
-            total += sum_words(reinterpret_cast<const uint64_t*>(memory_.data() + at * part), part / 8);
+        reading.run(worker, [&](size_t chunk, size_t part) {
+            const uint8_t* const from = parts_[part].data() + (chunk - begins[part]) * kChunk;
+            total += sum_words(reinterpret_cast<const uint64_t*>(from), kChunk / 8);
         });
     });
     const double took = seconds_since(start);
-    return total.load() == 0 ? 0.0 : static_cast<double>(part * parts) / took;
+    return total.load() == 0 ? 0.0 : static_cast<double>(begins.back() * kChunk) / took;
 }
 
 double peak_rate(Pool& pool, PeakFn peak, double seconds) {
@@ -67,8 +78,9 @@ double peak_rate(Pool& pool, PeakFn peak, double seconds) {
     std::atomic<double> operations{0};
     const auto start = Clock::now();
     Phase working(kPieces * static_cast<size_t>(lease.threads()));
-    lease.parallel(
-        [&](const Worker& worker) { working.run(worker, [&](size_t) { operations += peak(rounds); }); });
+    lease.parallel([&](const Worker& worker) {
+        working.run(worker, [&](size_t, size_t) { operations += peak(rounds); });
+    });
     return operations.load() / seconds_since(start);
 }
 

@@ -17,7 +17,7 @@ from kt_core.kernels import SUPPORTED, peak_rate, set_threads, units
 from kt_core.kernels.native import load
 from kt_core.machine import probe, profile
 from kt_core.types import Machine, MachineProfile
-from kt_core.weights import decode
+from kt_core.weights import Matrix, decode_matrix
 
 MIB = 2**20
 
@@ -195,12 +195,12 @@ def test_a_wrong_result_is_seen(kind, monkeypatch):
     made = make(kind, (256, 256, 8, 2) if kind == job.MOE else (256, 256, 1, 1))
     assert check.check(made, "Q8_0", None, 3).good
 
-    def other(format: str, data: Any) -> Any:
-        values = decode(format, data)
+    def other(matrix: Matrix) -> Any:
+        values = decode_matrix(matrix)
         values[0] = 0  # one row of each weight
         return values
 
-    monkeypatch.setattr(check, "decode", other)
+    monkeypatch.setattr(check, "decode_matrix", other)
     assert not check.check(made, "Q8_0", None, 3).good
     assert not check.Checked(float("nan"), 1).good
 
@@ -236,7 +236,7 @@ def test_weights_that_a_cache_may_hold_are_mentioned():
 
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
 def test_random_weights_are_ordinary_numbers(format):
-    values = decode(format, cases.weight(format, 16, 512).data)
+    values = decode_matrix(cases.weight(format, 16, 512))
     assert np.isfinite(values).all()
     assert 1e-4 < np.abs(values).max() < 100
     assert values.std(axis=1).min() > 0

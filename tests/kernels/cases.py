@@ -11,6 +11,7 @@ from kt_core.bench.cases import TOLERANCE as TOLERANCE
 from kt_core.bench.cases import tiers as tiers
 from kt_core.formats import FORMATS as BLOCKS
 from kt_core.kernels import POLICY
+from kt_core.weights import Matrix
 
 # The contract that a user may rely on for every format but F32.
 CONTRACT = 2e-3
@@ -39,14 +40,10 @@ COUNTS = [*range(1, 18), 39]  # rows taken alone: every remainder of 8, once and
 CASES = [Case(f, n, k, TOKENS) for f in POLICY for n, k in SHAPES[KINDS[BLOCKS[f].block_size]]]
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A weight as kt_core.weights.Matrix has it, and its values."""
+@dataclass(frozen=True, kw_only=True)
+class Stored(Matrix):
+    """A weight and its values."""
 
-    format: str
-    rows: int
-    cols: int
-    data: np.ndarray
     values: np.ndarray
 
 
@@ -69,7 +66,7 @@ def stored(format: str, rows: int, cols: int, seed: int = 0) -> Stored:
         raw = random_blocks(format, rows * cols // BLOCKS[format].block_size, seed)
     raw = raw.reshape(rows, -1)
     values = np.asarray(gguf.quants.dequantize(raw, kind), np.float32).reshape(rows, cols)
-    return Stored(format, rows, cols, raw, values)
+    return Stored(format, rows, cols, raw, values=values)
 
 
 @cache

@@ -16,12 +16,12 @@ class ReadProbe {
     // bytes: more than the caches hold. Throws std::bad_alloc.
     ReadProbe(Pool& pool, size_t bytes);
 
-    // Bytes per second of one pass, each of the pool's threads reading its own contiguous part.
+    // Bytes per second of one pass over all of it by all of the pool's threads.
     double rate() const;
 
   private:
     Pool& pool_;
-    Buffer memory_;
+    std::vector<Arena::Piece> parts_;  // one for each group of threads, in its node's memory
 };
 
 // Operations per second of the pool's threads, all of them in `peak` for about `seconds` together.
