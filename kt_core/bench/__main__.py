@@ -12,7 +12,7 @@ import threading
 
 from kt_core.bench.job import CEILINGS, Job
 from kt_core.errors import EnvironmentProblem, KTError
-from kt_core.events import Events, one_line
+from kt_core.events import Events, one_line, wait_for_parents_end
 
 
 def main() -> int:
@@ -24,14 +24,26 @@ def main() -> int:
     events = Events(os.dup(arguments.events_fd))
     os.dup2(2, 1)  # whatever a library prints belongs into the log, not between the events
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    job = Job.parse(arguments.job)
+    if not job.vs:  # torch's threads, which a comparison needs as they are, would spin after each of its operations
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        _run(Job.parse(arguments.job), events)
-    except KTError as e:
-        events.error(e)
-        return e.exit_code
-    except ImportError as e:
+        from kt_core.bench import ceilings, run
+    except Exception as e:  # a package is missing or broken: it may raise anything
         logging.exception("an import failed")
         return _failed(EnvironmentProblem("bench.broken_package", reason=one_line(e)), events)
+    try:
+        if job.kind != CEILINGS:
+            for row in run.rows(job, events.progress, lambda what: events.emit("note", what=what)):
+                events.emit("row", row=row)
+            return 0
+        found = []
+        for row in ceilings.rows(job, events.progress):
+            found.append(row)
+            events.emit("row", row=row)
+        events.emit("stored", path=ceilings.store(found))
+    except KTError as e:
+        return _failed(e, events)
     except Exception as e:
         logging.exception("the bench failed")
         return _failed(KTError("bench.failed", reason=one_line(e)), events)
@@ -44,28 +56,8 @@ def _failed(error: KTError, events: Events) -> int:
 
 
 def _end_with_parent() -> None:
-    """Whoever started this holds the other end of standard input."""
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
-
-
-def _run(job: Job, events: Events) -> None:
-    if not job.vs:  # torch's threads, which a comparison needs as they are, would spin after each of its operations
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if job.kind == CEILINGS:
-        from kt_core.bench import ceilings
-
-        found = []
-        for row in ceilings.rows(job, events.progress):
-            found.append(row)
-            events.emit("row", row=row)
-        events.emit("stored", path=ceilings.store(found))
-        return
-    from kt_core.bench.run import rows
-
-    for row in rows(job, events.progress, lambda what: events.emit("note", what=what)):
-        events.emit("row", row=row)
+    if wait_for_parents_end():
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import torch
 
 from kt_core.bench import layers
 from kt_core.bench.cases import EXPERTS_TOLERANCE, PREFILL, TOLERANCE, weight
-from kt_core.bench.job import LINEAR, Job
+from kt_core.bench.job import CHECK_UNITS, LINEAR, Job
 from kt_core.kernels import POLICY, Experts, Linear, reference
 from kt_core.weights import Matrix, decode_matrix
 
 SAMPLE = 2  # tokens that are compared; the reference takes a second for each in the largest shapes
-FEW = 4  # experts of a check, of which a token takes two: what more of them add is the same again
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def _linear(job: Job, format: str, tier: str | None, tokens: int) -> Checked:
 
 
 def _experts(job: Job, format: str, tier: str | None, tokens: int) -> Checked:
-    experts = min(FEW, job.experts)
+    experts = min(CHECK_UNITS, job.experts)
     top_k = min(2, experts)
     rows = max(1, tokens * job.top_k // job.experts)
     tokens = max(1, rows * experts // top_k)

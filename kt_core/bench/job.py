@@ -22,6 +22,7 @@ COLD = 4  # weights that are used in turn take this many times the last-level ca
 USABLE = 0.9  # of the available memory; other programs need some of it meanwhile
 RUNTIME = 600 << 20  # Python and torch
 NOTHING = Shape("", 0, 0, 0, 0, 0)  # ceilings have none
+CHECK_UNITS = 4  # experts of a check, of which a token takes two: what more of them add is the same again
 PROBE_SHARE = 16  # the read probe takes at most this part of the available memory
 
 
@@ -86,10 +87,15 @@ class Job:
         return self.layer_count(format) * self.layer_bytes(format) + self._other_bytes(format)
 
     def _other_bytes(self, format: str) -> int:
-        """The stored unit, the read probe, activations (float32 in, between and out, and their rounded copies), the runtime."""
+        """The stored unit, the read probe, activations (float32 in, between and out, and their rounded copies), the runtime.
+
+        A check has a few units of its own, of which one is decoded, to float32 and to float64 twice.
+        """
         rows = max(self.tokens, default=0) * self.top_k
         activations = 16 * rows * (self.hidden + self.intermediate)
-        return self.unit_bytes(format) + self.probe + activations + RUNTIME
+        values = sum(part.count * part.rows * part.cols for part in self.parts)
+        check = CHECK_UNITS * self.unit_bytes(format) + 20 * values if self.check else 0
+        return self.unit_bytes(format) + self.probe + activations + check + RUNTIME
 
     def text(self) -> str:
         return json.dumps(asdict(self))

@@ -56,6 +56,12 @@ def test_refusals(kt: Run, args: list[str], code: int, words: str) -> None:
     assert kt("microbench", *args, "--json").json["error"]["exit_code"] == code
 
 
+def test_a_tier_that_the_environment_forces_wrongly(kt: Run) -> None:
+    done = kt("microbench", "moe", *SMALL, more={"KT_KERNEL_CPU_VARIANT": "sse9"})
+    assert done.code == 6
+    assert "sse9" in done.err and "Starting" in done.err
+
+
 def test_moe_for_programs(kt: Run) -> None:
     done = kt("microbench", "moe", *SMALL, "--tokens", "1,5", "--repeats", "2", "--check", "--json")
     assert done.code == 0, done.err
