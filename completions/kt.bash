@@ -36,6 +36,7 @@ _kt() {
         --vs) :; return ;;
         --inputs) :; return ;;
         --outputs) :; return ;;
+        --keys) :; return ;;
     esac
     case "$path" in
         'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
@@ -53,10 +54,11 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
-        'kt microbench') words='ceilings moe linear --json --quiet -q --color --help -h' ;;
+        'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
         'kt microbench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
         'kt microbench linear') words='--shape --inputs --outputs --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
+        'kt microbench attention') words='--shape --keys --formats --tokens --threads --layers --tier --repeats --check --json --quiet -q --color --help -h' ;;
         'kt version') words='--json --quiet -q --color --help -h' ;;
         'kt completion') words='bash zsh fish --json --quiet -q --color --help -h' ;;
     esac

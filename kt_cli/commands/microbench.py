@@ -16,7 +16,7 @@ from kt_core.bench.shapes import Shape
 from kt_core.errors import KTError, UsageError
 from kt_core.machine import default_threads, probe
 from kt_core.messages import t
-from kt_core.plan import KERNEL_FORMATS, MOST_THREADS
+from kt_core.plan import MOST_THREADS
 from kt_core.types import Machine
 
 app = new_app("microbench.help")
@@ -25,13 +25,18 @@ DEFAULT_SHAPE = "qwen3-30b-a3b"
 ALL = "all"
 OWN = "-"  # the name of sizes that are no model's
 INTERRUPTED = 130
-TITLES = {jobs.MOE: "microbench.title_moe", jobs.LINEAR: "microbench.title_linear"}
+TITLES = {
+    jobs.MOE: "microbench.title_moe",
+    jobs.LINEAR: "microbench.title_linear",
+    jobs.ATTENTION: "microbench.title_attention",
+}
 COLUMNS = {
     "format": "microbench.column_format",
     "tier": "microbench.column_tier",
     "path": "microbench.column_path",
     "threads": "microbench.column_threads",
     "tokens": "microbench.column_tokens",
+    "keys": "microbench.column_keys",
     "median": "microbench.column_median",
     "spread": "microbench.column_spread",
     "gbps": "microbench.column_gbps",
@@ -160,10 +165,33 @@ def linear(
     _measure(jobs.LINEAR, size, Options(formats, tokens, threads, layers, tier, repeats, vs, check))
 
 
+@app.command("attention", cls=Command, help="microbench.attention_help", epilog="microbench.examples")
+def attention(
+    shape: ShapeName = DEFAULT_SHAPE,
+    keys: Annotated[str | None, typer.Option("--keys", help="microbench.keys", metavar="LIST")] = None,
+    formats: Annotated[str | None, typer.Option("--formats", help="microbench.cache_formats", metavar="LIST")] = None,
+    tokens: Annotated[str | None, typer.Option("--tokens", help="microbench.queries", metavar="LIST")] = None,
+    threads: Threads = None,
+    layers: Annotated[int | None, typer.Option("--layers", help="microbench.layers", metavar="COUNT", min=1)] = None,
+    tier: Tier = None,
+    repeats: Repeats = jobs.DEFAULT_REPEATS,
+    check: Check = False,
+) -> None:
+    known = shapes.find(shape)
+    cache = known.cache
+    size = Shape(known.name, cache.heads * cache.key_size, cache.heads * cache.value_size, 1, 1, 0, cache)
+    _measure(
+        jobs.ATTENTION,
+        size,
+        Options(formats or "BF16", tokens or "1,512", threads, layers, tier, repeats, None, check),
+        _numbers(keys, "--keys") or jobs.DEFAULT_KEYS,
+    )
+
+
 # ---- from options to a job
 
 
-def _measure(kind: str, size: Shape, options: Options) -> None:
+def _measure(kind: str, size: Shape, options: Options, keys: tuple[int, ...] = ()) -> None:
     machine = probe()
     if options.vs not in (None, *jobs.OPPONENTS):
         raise _bad_value("--vs", t("cli.one_of", choices=output.listed(jobs.OPPONENTS)))
@@ -172,6 +200,7 @@ def _measure(kind: str, size: Shape, options: Options) -> None:
         machine,
         size,
         formats=_formats(machine, kind, size, options),
+        keys=keys,
         tokens=_numbers(options.tokens, "--tokens") or jobs.DEFAULT_TOKENS,
         threads=_threads(options.threads) or (default_threads(machine)[0],),
         tiers=_names(options.tier) or (None,),
@@ -180,6 +209,7 @@ def _measure(kind: str, size: Shape, options: Options) -> None:
         vs=options.vs or "",
         check=options.check,
     )
+    jobs.check_keys(job)
     jobs.check_memory(job)
     found = _run(job)
     output.result(_data(job, found), lambda: _report(job, found))
@@ -189,8 +219,11 @@ def _measure(kind: str, size: Shape, options: Options) -> None:
 def _formats(machine: Machine, kind: str, size: Shape, options: Options) -> tuple[str, ...]:
     """The formats named, which must all do; of "all", or of those taken when none is named, those that do."""
     named = _names(options.formats)
-    chosen = {(): jobs.DEFAULT_FORMATS, (ALL,): KERNEL_FORMATS}.get(named, named)
+    chosen = {(): jobs.DEFAULT_FORMATS, (ALL,): jobs.WITH_KERNELS}.get(named, named)
     jobs.check_names(machine, chosen, _names(options.tier))
+    if kind == jobs.ATTENTION:
+        jobs.check_cache_formats(chosen)
+        return chosen
     wrong = {name: cols for name in chosen if (cols := jobs.broken_row(kind, size, name))}
     if named not in ((), (ALL,)):
         for name, cols in wrong.items():
@@ -275,14 +308,17 @@ def _end(found: Found) -> None:
 
 def _data(job: Job, found: Found) -> dict[str, Any]:
     shape = {name: getattr(job, name) for name in ("name", "hidden", "intermediate", "experts", "top_k")}
-    more = {"profile": found.stored} if job.kind == jobs.CEILINGS else {"shape": shape}
+    more: dict[str, Any] = {"profile": found.stored} if job.kind == jobs.CEILINGS else {"shape": shape}
+    if job.kind == jobs.ATTENTION:
+        more = {"shape": {"name": job.name, **vars(job.cache_shape)}}
     ended = {"notes": found.notes, "interrupted": found.interrupted}
     return {"kind": job.kind, **more, "rows": found.rows, **ended}
 
 
 def _report(job: Job, found: Found) -> str:
-    columns = [column for column in COLUMNS if job.check or column not in ("error", "bound")]
-    title = t(TITLES[job.kind], **vars(job))
+    left_out = (*(() if job.check else ("error", "bound")), *(() if job.keys else ("keys",)))
+    columns = [column for column in COLUMNS if column not in left_out]
+    title = t(TITLES[job.kind], **vars(job.cache_shape), **{k: v for k, v in vars(job).items() if k != "keys"})
     rows = [[_cells(row)[column] for column in columns] for row in found.rows]
     return "\n".join([title, "", output.table(rows, [t(COLUMNS[column]) for column in columns])])
 
@@ -291,7 +327,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     peak = ", ".join(f"{rate:.3g} TFLOP/s" for rate in row["unit_tflops"].values())
     rate = f"{row['read_gbps']:.1f} GB/s" if row["limit"] == "memory" else peak
     return {
-        **{name: str(row[name]) for name in ("format", "tier", "path", "threads", "tokens")},
+        **{name: str(row.get(name, "")) for name in ("format", "tier", "path", "threads", "tokens", "keys")},
         "median": _time(row["median_us"]),
         "spread": f"{_time(row['low_us'])}..{_time(row['high_us'])}",
         "gbps": f"{row['gbps']:.1f}",

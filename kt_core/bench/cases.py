@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kt_core.bench.blocks import random_blocks
-from kt_core.formats import FORMATS
+from kt_core.bench.job import block
+from kt_core.bench.scaled import random_matrix
 from kt_core.kernels import POLICY, formats, info
+from kt_core.kernels.policy import WITH_SCALES
 from kt_core.weights import Matrix
 
 DIRECT, PREFILL = "direct", "prefill"
@@ -67,8 +69,13 @@ def unit(policy: str, path: str, present: tuple[str, ...]) -> str:
 
 
 def weight(format: str, rows: int, cols: int, seed: int = 0) -> Matrix:
-    """A random valid weight in its stored form, with ordinary values. Raises ValueError where blocks do not divide cols."""
-    block = FORMATS[format].block_size
-    if cols % block:
-        raise ValueError(f"{cols} columns are no whole number of {format} blocks of {block}")
-    return Matrix(format, rows, cols, random_blocks(format, rows * cols // block, seed).reshape(rows, -1))
+    """A random valid weight in its stored form, with ordinary values. Raises ValueError where blocks do not divide cols.
+
+    Integers with group scales have one for 128 weights where those divide a row, else for 32.
+    """
+    size = block(format)
+    if cols % size:
+        raise ValueError(f"{cols} columns are no whole number of {format} blocks of {size}")
+    if format in WITH_SCALES:
+        return random_matrix(format, rows, cols, seed, 32 if cols % 128 else 128)
+    return Matrix(format, rows, cols, random_blocks(format, rows * cols // size, seed).reshape(rows, -1))

@@ -1,13 +1,14 @@
 """Compares results at a job's sizes with the float64 reference."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from kt_core.bench import layers
+from kt_core.bench.attention import AttentionBench
 from kt_core.bench.cases import EXPERTS_TOLERANCE, PREFILL, TOLERANCE, weight
-from kt_core.bench.job import CHECK_UNITS, LINEAR, Job
+from kt_core.bench.job import ATTENTION, CHECK_UNITS, LINEAR, Job
 from kt_core.kernels import POLICY, Experts, Linear, reference
 from kt_core.weights import Matrix, decode_matrix
 
@@ -16,7 +17,10 @@ SAMPLE = 2  # tokens that are compared; the reference takes a second for each in
 
 @dataclass(frozen=True)
 class Checked:
-    """The largest error and the largest allowed one. Of a linear layer relative to sum |x w|, else to a row's largest."""
+    """The largest error and the largest allowed one.
+
+    Of a linear layer relative to sum |x w|, of experts to a row's largest, of attention to its own bound.
+    """
 
     error: float
     bound: float
@@ -28,6 +32,8 @@ class Checked:
 
 def check(job: Job, format: str, tier: str | None, tokens: int) -> Checked:
     """With new weights, different in each expert, and as many rows for an expert as `tokens` of the job give it."""
+    if job.kind == ATTENTION:
+        return Checked(*AttentionBench(replace(job, layers=1), format, tier, lambda _: None).error(tokens))
     return _linear(job, format, tier, tokens) if job.kind == LINEAR else _experts(job, format, tier, tokens)
 
 

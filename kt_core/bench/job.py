@@ -5,25 +5,44 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kt_core.bench.shapes import Shape
+from kt_core.bench.shapes import NO_CACHE, Cache, Shape
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.formats import FORMATS, nbytes
 from kt_core.plan import KERNEL_FORMATS
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Machine
 
-CEILINGS, MOE, LINEAR = "ceilings", "moe", "linear"
+CEILINGS, MOE, LINEAR, ATTENTION = "ceilings", "moe", "linear", "attention"
 OPPONENTS = ("torch",)
 DEFAULT_FORMATS = ("BF16", "Q8_0", "Q4_K")
 DEFAULT_TOKENS = (1, 16, 512)
+DEFAULT_KEYS = (4096,)
 DEFAULT_REPEATS = 7
+CACHE_FORMATS = ("BF16", "F32")
 UNKNOWN_CACHE = 64 << 20  # taken for the last-level caches where the system does not say; most servers have more
 COLD = 4  # weights that are used in turn take this many times the last-level caches
 USABLE = 0.9  # of the available memory; other programs need some of it meanwhile
 RUNTIME = 600 << 20  # Python and torch
-NOTHING = Shape("", 0, 0, 0, 0, 0)  # ceilings have none
+NOTHING = Shape("", 0, 0, 0, 0)  # ceilings have none
 CHECK_UNITS = 4  # experts of a check, of which a token takes two: what more of them add is the same again
 PROBE_SHARE = 16  # the read probe takes at most this part of the available memory
+
+# Formats with scales beside the data -> bits that a weight takes, scales included, at most. They have blocks of 32.
+SCALED = {
+    "MXFP4_HF": 4.25, "NVFP4": 4.5, "INT4": 5.5, "GPTQ": 5.5, "AWQ": 5.5, "INT8_CHANNEL": 8.1,
+    "FP8_BLOCK": 8.1, "FP8_CHANNEL": 8.1, "MXFP8": 8.25,
+}  # fmt: skip
+WITH_KERNELS = (*KERNEL_FORMATS, *SCALED)
+
+
+def block(format: str) -> int:
+    """Weights of a block: a row has a whole number of them."""
+    return 32 if format in SCALED else FORMATS[format].block_size
+
+
+def stored_bytes(format: str, rows: int, cols: int) -> int:
+    """Bytes of a weight; packed it takes the same."""
+    return int(rows * cols * SCALED[format] / 8) if format in SCALED else nbytes(format, rows * cols)
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,8 @@ class Part:
 class Job:
     """One run of the bench. `layers` are as many as asked for, or as the caches demand and memory allows.
 
-    `experts` and `top_k` are 1 for a linear layer, whose `hidden` inputs become `intermediate` outputs.
+    `experts` and `top_k` are 1 for a linear layer, whose `hidden` inputs become `intermediate` outputs, and for
+    attention, which makes `hidden` numbers of a token's queries into `intermediate`, over caches of so many `keys`.
     """
 
     kind: str
@@ -52,6 +72,8 @@ class Job:
     probe: int  # bytes of memory that read probes go through
     memory: int  # bytes that may be taken; 0: unknown
     threads: tuple[int, ...]
+    cache_shape: Cache = NO_CACHE
+    keys: tuple[int, ...] = ()
     formats: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     tiers: tuple[str | None, ...] = (None,)  # None: the process's choice
@@ -62,11 +84,13 @@ class Job:
 
     @property
     def parts(self) -> tuple[Part, ...]:
+        if self.kind == ATTENTION:
+            return (Part(max(self.keys) * self.cache_shape.kv_heads, self.cache_shape.columns),)
         return parts(self.kind, self.hidden, self.intermediate)
 
     def unit_bytes(self, format: str) -> int:
-        """Stored bytes of an expert or of a linear layer's weight; packed they take the same."""
-        return sum(part.count * nbytes(format, part.rows * part.cols) for part in self.parts)
+        """Bytes of an expert or of a linear layer's weight."""
+        return sum(part.count * stored_bytes(format, part.rows, part.cols) for part in self.parts)
 
     def layer_bytes(self, format: str) -> int:
         return self.experts * self.unit_bytes(format)
@@ -105,7 +129,7 @@ class Job:
         """Raises ValueError or TypeError for a text that is not of text()."""
         fields: dict[str, Any] = json.loads(text)
         lists: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-        return cls(**(fields | lists))
+        return cls(**(fields | lists | {"cache_shape": Cache(**fields["cache_shape"])}))
 
 
 def parts(kind: str, hidden: int, intermediate: int) -> tuple[Part, ...]:
@@ -122,16 +146,23 @@ def make(kind: str, machine: Machine, size: Shape = NOTHING, **fields: Any) -> J
     probe = max(256 << 20, 2 * cache)
     room = min(probe, memory // PROBE_SHARE) if memory else probe
     sizes = (size.hidden, size.intermediate, size.experts, size.top_k)
-    return Job(kind, size.name, *sizes, cache, room, memory, **fields)
+    return Job(kind, size.name, *sizes, cache, room, memory, cache_shape=size.cache, **fields)
+
+
+REFUSALS = {
+    MOE: "bench.does_not_fit",
+    LINEAR: "bench.linear_does_not_fit",
+    ATTENTION: "bench.caches_do_not_fit",
+}
 
 
 def check_names(machine: Machine, formats: Iterable[str], tiers: Iterable[str | None]) -> None:
     """Raises UsageError for a name that does not exist, Unsupported for a format or tier that cannot be had here."""
     for name in formats:
-        if name not in (*FORMATS, *KERNEL_FORMATS):
-            raise UsageError("bench.unknown_format", name=name, known=", ".join(KERNEL_FORMATS))
-        if name not in KERNEL_FORMATS:
-            raise Unsupported("bench.no_kernel", name=name, known=", ".join(KERNEL_FORMATS))
+        if name not in (*FORMATS, *WITH_KERNELS):
+            raise UsageError("bench.unknown_format", name=name, known=", ".join(WITH_KERNELS))
+        if name not in WITH_KERNELS:
+            raise Unsupported("bench.no_kernel", name=name, known=", ".join(WITH_KERNELS))
     here = runnable(machine)
     for tier in filter(None, tiers):
         if tier not in TIERS:
@@ -140,14 +171,26 @@ def check_names(machine: Machine, formats: Iterable[str], tiers: Iterable[str | 
             raise Unsupported("plan.tier_missing", tier=tier, runnable=", ".join(here))
 
 
+def check_cache_formats(formats: Iterable[str]) -> None:
+    """Raises Unsupported for a format that attention's caches do not have."""
+    for name in formats:
+        if name not in CACHE_FORMATS:
+            raise Unsupported("bench.no_cache", name=name, known=", ".join(CACHE_FORMATS))
+
+
+def check_keys(job: Job) -> None:
+    """Raises UsageError for more queries than keys: a query is the newest of its sequence's keys."""
+    if job.keys and max(job.tokens) > min(job.keys):
+        raise UsageError("bench.few_keys", tokens=max(job.tokens), keys=min(job.keys))
+
+
 def broken_row(kind: str, size: Shape, format: str) -> int:
     """The length of a weight's row that is no whole number of the format's blocks; 0 when all are."""
-    block = FORMATS[format].block_size
-    return next((part.cols for part in parts(kind, size.hidden, size.intermediate) if part.cols % block), 0)
+    return next((part.cols for part in parts(kind, size.hidden, size.intermediate) if part.cols % block(format)), 0)
 
 
 def wrong_blocks(format: str, cols: int) -> Unsupported:
-    return Unsupported("bench.blocks", format=format, block=FORMATS[format].block_size, cols=cols)
+    return Unsupported("bench.blocks", format=format, block=block(format), cols=cols)
 
 
 def check_memory(job: Job) -> None:
@@ -157,7 +200,7 @@ def check_memory(job: Job) -> None:
         needed = job.needed_bytes(name)
         if needed > job.memory:
             raise DoesNotFit(
-                "bench.does_not_fit" if job.kind == MOE else "bench.linear_does_not_fit",
+                REFUSALS[job.kind],
                 format=name,
                 name=job.name,
                 layers=job.layer_count(name),

@@ -2,13 +2,15 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kt_core.bench import rivals
+from kt_core.bench.attention import AttentionBench
 from kt_core.bench.check import check
-from kt_core.bench.job import LINEAR, Job
+from kt_core.bench.job import ATTENTION, LINEAR, MOE, Job
 from kt_core.bench.layers import LinearBench, MoeBench
 from kt_core.bench.measure import Call, Prober, measure
 from kt_core.kernels import info, set_threads
@@ -17,7 +19,11 @@ from kt_core.types import Progress
 
 Row = dict[str, Any]
 Note = Callable[[str], None]
-BENCHES: dict[str, type[LinearBench] | type[MoeBench]] = {"linear": LinearBench, "moe": MoeBench}
+BENCHES: dict[str, type[LinearBench | MoeBench | AttentionBench]] = {
+    LINEAR: LinearBench,
+    MOE: MoeBench,
+    ATTENTION: AttentionBench,
+}
 
 
 def rows(job: Job, progress: Progress, note: Note) -> Iterator[Row]:
@@ -28,16 +34,17 @@ def rows(job: Job, progress: Progress, note: Note) -> Iterator[Row]:
     torch.set_num_threads(1)  # torch's threads would spin beside the pool's
     prober = Prober(job.probe)
     formats = [*job.formats, *(rivals.names() if job.vs else ())]
-    total = len(formats) * len(job.threads) * len(job.tokens) * len(job.tiers)
+    total = len(formats) * len(job.threads) * len(job.tokens) * len(job.tiers) * max(1, len(job.keys))
     done = 0
     for tier in job.tiers:
         for format in formats:
             if format in rivals.names() and tier != job.tiers[0]:
                 continue  # torch has no tiers
-            for row in _rows(job, format, tier, prober, progress, note):
-                yield row
-                done += 1
-                progress(t("bench.stage_rows"), done, total, "")
+            for part in [replace(job, keys=(keys,)) for keys in job.keys] or [job]:
+                for row in _rows(part, format, tier, prober, progress, note):
+                    yield row | ({"keys": part.keys[0]} if part.keys else {})
+                    done += 1
+                    progress(t("bench.stage_rows"), done, total, "")
 
 
 def _rows(job: Job, format: str, tier: str | None, prober: Prober, progress: Progress, note: Note) -> Iterator[Row]:
@@ -46,8 +53,8 @@ def _rows(job: Job, format: str, tier: str | None, prober: Prober, progress: Pro
         return
     if not job.is_cold(format):
         note(t("bench.warm", format=format, layers=job.layer_count(format)))
-    total = job.layer_count(format) * (1 if job.kind == LINEAR else job.experts)
-    stage = t("bench.stage_weights", format=format)
+    total = job.layer_count(format) * job.experts
+    stage = t("bench.stage_caches" if job.kind == ATTENTION else "bench.stage_weights", format=format)
     bench = BENCHES[job.kind](job, format, tier, lambda loaded: progress(stage, loaded, total, ""))
     for threads in job.threads:
         _use(threads, note)

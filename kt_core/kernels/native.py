@@ -68,6 +68,13 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     return x.detach().resolve_neg().contiguous()
 
 
+def rows_of(x: torch.Tensor) -> torch.Tensor:
+    """x [T, ...] with each token's numbers in memory as they are; tokens may be any distance apart."""
+    if x.is_neg() or x.shape[0] == 0 or not x[0].is_contiguous():
+        return plain(x)
+    return x.detach()
+
+
 def info() -> dict[str, Any]:
     """What was compiled, what can run here, what was chosen and why.
 

@@ -2,6 +2,7 @@
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "bench.stage_weights": ("Making {format} weights", "生成 {format} 权重"),
+    "bench.stage_caches": ("Making {format} caches", "生成 {format} 缓存"),
     "bench.stage_rows": ("Measuring", "测量"),
     "bench.unknown_shape": (
         "There is no model shape called {name}.\nKnown: {known}.\nName one of these, or give --hidden, --intermediate, --experts and --top-k.",
@@ -18,6 +19,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "bench.no_kernel": (
         "Weight format {name} has no CPU kernel.\nFormats with a kernel: {known}.\nName one or several of these, separated by commas.",
         "权重格式 {name} 没有 CPU 内核。\n有内核的格式：{known}。\n请从中选择一个或多个，以逗号分隔。",
+    ),
+    "bench.no_cache": (
+        "Attention's caches are not kept in {name}.\nThey can be in: {known}.\nName one or both of these.",
+        "注意力缓存不能以 {name} 存放。\n可用：{known}。\n请从中选择。",
+    ),
+    "bench.few_keys": (
+        "{tokens} tokens cannot ask a cache of {keys} keys.\nTheir own keys are in it too.\nMake --keys at least as large as --tokens.",
+        "{tokens} 个 token 不能查询只有 {keys} 个键的缓存。\n它们自己的键也在其中。\n请使 --keys 不小于 --tokens。",
     ),
     "bench.blocks": (
         "Weight format {format} cannot hold rows of {cols} values.\nIts blocks have {block} values each, and a row is whole blocks.\n"
@@ -42,6 +51,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} with {format} weights does not fit in memory: {layers} layers of {unit}.\n"
         "It takes {needed}, {available} may be used.\nTake fewer --layers (at most {fits}), or a format of fewer bits.",
         "内存放不下 {format} 权重的 {name}：{layers} 层，每层 {unit}。\n需要 {needed}，可用 {available}。\n请减少 --layers（最多 {fits}），或使用位数更少的格式。",
+    ),
+    "bench.caches_do_not_fit": (
+        "{name} with {format} caches does not fit in memory: {layers} layers of {unit}.\n"
+        "It takes {needed}, {available} may be used.\nTake fewer --layers (at most {fits}), or fewer --keys.",
+        "内存放不下 {format} 缓存的 {name}：{layers} 层，每层 {unit}。\n需要 {needed}，可用 {available}。\n请减少 --layers（最多 {fits}）或 --keys。",
     ),
     "bench.warm": (
         "{format}: the weights of {layers} layers in turn fit in the caches in part, so rates are above the memory's",

@@ -28,6 +28,28 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "By model name it is attention's output projection. For the columns see: kt microbench moe --help",
         "测量一个线性层\n以模型名指定时，为注意力的输出投影。各列含义见：kt microbench moe --help",
     ),
+    "microbench.attention_help": (
+        "Measure attention over paged caches\n"
+        "One sequence; its last tokens ask. One token is decoding, as many as keys a whole prompt. For the columns see: kt microbench moe --help",
+        "测量分页缓存上的注意力\n一个序列，由其最后若干 token 查询；一个 token 即解码，与键数相同即整段提示。各列含义见：kt microbench moe --help",
+    ),
+    "microbench.keys": (
+        "Keys of the sequence, separated by commas; default: 4096",
+        "序列的键数，以逗号分隔；默认为 4096",
+    ),
+    "microbench.cache_formats": (
+        "Formats of the cache, separated by commas: BF16, F32; default: BF16",
+        "缓存的格式，以逗号分隔：BF16、F32；默认为 BF16",
+    ),
+    "microbench.queries": (
+        "Numbers of tokens that ask, separated by commas; default: 1,512",
+        "查询的 token 数，以逗号分隔；默认为 1,512",
+    ),
+    "microbench.column_keys": ("KEYS", "键"),
+    "microbench.title_attention": (
+        "{name}: {heads} query heads, {kv_heads} kv heads, keys of {key_size}, values of {value_size}",
+        "{name}：{heads} 个查询头，{kv_heads} 个键值头，键 {key_size}，值 {value_size}",
+    ),
     "microbench.shape": (
         "Model whose layer sizes are taken; default: qwen3-30b-a3b",
         "采用哪个模型的层尺寸；默认为 qwen3-30b-a3b",

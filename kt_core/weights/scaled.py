@@ -100,7 +100,8 @@ def _mxfp4(m: Matrix) -> Floats:
 
 def _nvfp4(m: Matrix) -> Floats:
     scaled = _spread(_scales(m), 16, m.cols) * E2M1[nibbles(_dense(m.data, "data", m))]
-    return (np.float32(m.multiplier) * scaled).astype(np.float32)
+    values: Floats = np.float32(m.multiplier) * scaled
+    return values
 
 
 def _int8_channel(m: Matrix) -> Floats:

@@ -216,10 +216,12 @@ void load_expert(kt::Experts& experts, int64_t index, const std::optional<Weight
 
 }  // namespace
 
-void bind_ceilings(py::module_& m);  // ceilings.cpp
+void bind_attention(py::module_& m);  // attention.cpp
+void bind_ceilings(py::module_& m);   // ceilings.cpp
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
+    bind_attention(m);
     m.def("features", [] { return kt::names_of(kt::cpu_features()); });
     m.def("tiers", &tier_list);
     m.def("chosen", [] { return choice_dict(kt::chosen(), kt::cpu_features()); });

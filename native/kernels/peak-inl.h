@@ -12,7 +12,7 @@ namespace kt {
 namespace {
 
 // Two units of a latency of 4 to 6 cycles have 12 products under way, and of 16 registers some are left.
-constexpr int kChains = 12;
+constexpr int kPeakChains = 12;
 
 // What the compiler may keep in a vector register.
 #if defined(__aarch64__)
@@ -104,24 +104,24 @@ KT_INLINE void hide(V& x) {
 
 template <class V, class Step>
 KT_INLINE void keep_busy(size_t rounds, V x, Step step) {
-    V sums[kChains];
-    KT_UNROLL for (int i = 0; i < kChains; ++i) {
+    V sums[kPeakChains];
+    KT_UNROLL for (int i = 0; i < kPeakChains; ++i) {
         sums[i] = x;
         hide(sums[i]);
     }
     for (; rounds > 0; --rounds) {
-        KT_UNROLL for (int i = 0; i < kChains; ++i) {
+        KT_UNROLL for (int i = 0; i < kPeakChains; ++i) {
             hide(x);
             step(sums[i], x);
         }
     }
-    KT_UNROLL for (int i = 0; i < kChains; ++i) hide(sums[i]);
+    KT_UNROLL for (int i = 0; i < kPeakChains; ++i) hide(sums[i]);
 }
 
 // A product and a sum for each value of a vector.
 template <class Value, class V>
 constexpr double operations(size_t rounds) {
-    return 2.0 * kChains * (sizeof(V) / sizeof(Value)) * static_cast<double>(rounds);
+    return 2.0 * kPeakChains * (sizeof(V) / sizeof(Value)) * static_cast<double>(rounds);
 }
 
 double peak_f32(size_t rounds) {

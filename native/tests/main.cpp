@@ -412,6 +412,8 @@ void test_fork() {
 
 }  // namespace
 
+#include "tests/attention.h"
+
 int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
     test_kernels_match_the_oracle();
@@ -419,6 +421,7 @@ int main() {
     test_decoding_is_the_same_bits();
     test_prefill_matches_the_decoded_product();
     test_layers_by_both_paths();
+    test_attention();
     test_choice();
     test_pool();
     test_layers_on_threads();

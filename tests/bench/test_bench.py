@@ -13,7 +13,7 @@ from kt_core.bench import cases, ceilings, check, job, layers, measure, rivals, 
 from kt_core.bench.measure import COMPUTE, MEMORY, Call, Ceilings
 from kt_core.bench.run import rows
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
-from kt_core.kernels import SUPPORTED, peak_rate, set_threads, units
+from kt_core.kernels import SUPPORTED, Linear, attention, peak_rate, set_threads, units
 from kt_core.kernels.native import load
 from kt_core.machine import probe, profile
 from kt_core.types import Machine, MachineProfile
@@ -36,7 +36,7 @@ def machine(cache: int = 32 * MIB, available: int = 2**40) -> Machine:
 
 def make(kind: str = job.MOE, size: tuple[int, ...] = (256, 256, 8, 2), **fields: Any) -> job.Job:
     here = fields.pop("machine", machine(cache=1 * MIB))
-    return job.make(kind, here, shapes.Shape("test", *size, 0), **({"threads": (1,), "repeats": 1} | fields))
+    return job.make(kind, here, shapes.Shape("test", *size), **({"threads": (1,), "repeats": 1} | fields))
 
 
 def quiet(*_: object) -> None:
@@ -103,10 +103,17 @@ def test_names_are_checked():
         job.check_names(here, (), ("sse",))
     with pytest.raises(Unsupported, match="scalar, avx2"):
         job.check_names(here, (), ("amx",))
-    shape = shapes.Shape("x", 2048, 1408, 1, 1, 0)
+    shape = shapes.Shape("x", 2048, 1408, 1, 1)
     assert job.broken_row(job.MOE, shape, "Q4_K") == 1408
     assert job.broken_row(job.LINEAR, shape, "Q4_K") == 0
     assert job.broken_row(job.MOE, shape, "Q8_0") == 0
+
+
+def test_the_formats_are_those_of_the_kernels():
+    assert set(job.WITH_KERNELS) == SUPPORTED
+    for format in SUPPORTED:
+        packed = Linear(cases.weight(format, 64, 512)).nbytes
+        assert packed == pytest.approx(job.stored_bytes(format, 64, 512), rel=0.1), format
 
 
 @pytest.mark.parametrize(("tokens", "experts", "top_k"), [(1, 128, 8), (4, 10, 3), (512, 128, 8), (3, 1, 1)])
@@ -225,6 +232,40 @@ def test_torch_rows_follow():
     made = replace(make(formats=("BF16",), tokens=(1, 4), vs="torch"), probe=4 * MIB)
     found = list(rows(made, quiet, quiet))
     assert [row["format"] for row in found] == ["BF16", "BF16"] + [n for n in rivals.names() for _ in range(2)]
+
+
+LATENT, GROUPED = shapes.Cache(20, 1, 96, 64), shapes.Cache(8, 2, 64, 48)
+
+
+@pytest.mark.parametrize("cache", [LATENT, GROUPED], ids=["latent", "grouped"])
+def test_attention_is_measured_and_right(cache, monkeypatch):
+    size = shapes.Shape("test", cache.heads * cache.key_size, cache.heads * cache.value_size, 1, 1, 0, cache)
+    made = job.make(
+        job.ATTENTION,
+        machine(cache=1 * MIB),
+        size,
+        threads=(1,),
+        keys=(70, 300),
+        tokens=(1, 33),
+        formats=job.CACHE_FORMATS,
+        repeats=1,
+        check=True,
+    )
+    made = replace(made, probe=4 * MIB)
+    assert job.Job.parse(made.text()) == made
+    found = list(rows(made, quiet, quiet))
+    assert [(row["format"], row["keys"], row["tokens"]) for row in found] == [
+        (format, keys, tokens) for format in job.CACHE_FORMATS for keys in (70, 300) for tokens in (1, 33)
+    ]
+    for row in found:
+        assert row["error"] <= row["bound"], row
+        per_key = row["touched_bytes"] / (-(-row["keys"] // 64) * 64)
+        assert per_key == cache.kv_heads * cache.columns * (2 if row["format"] == "BF16" else 4)
+    with pytest.raises(UsageError, match="33 tokens"):
+        job.check_keys(replace(made, keys=(32,)))
+    attend = attention.attend
+    monkeypatch.setattr(attention, "attend", lambda *args, **more: attend(*args, **more) * 1.01)
+    assert not check.check(replace(made, keys=(300,)), "BF16", None, 1).good
 
 
 def test_weights_that_a_cache_may_hold_are_mentioned():

@@ -16,7 +16,7 @@ from kt_core.machine import probe
 FORMATS = ("BF16", "Q8_0", "Q4_K")
 FLOORS = {1: 0.6, 64: 0.4}  # tokens of a call: one, which reads 8 experts, and 32 rows for each of 16
 TRIES = 3
-SIZE = shapes.Shape("guard", 2048, 768, 16, 8, 0)
+SIZE = shapes.Shape("guard", 2048, 768, 16, 8)
 
 
 @pytest.fixture(scope="module", autouse=True)

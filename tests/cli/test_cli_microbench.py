@@ -46,6 +46,9 @@ SMALL = [
         (["moe", "--repeats", "0"], 2, "1 or more"),
         (["moe", "--layers", "9", "--experts", "100000"], 3, "--experts"),
         (["linear", "--outputs", "20000000"], 3, "GiB"),
+        (["attention", "--keys", "2000000000"], 3, "--keys"),
+        (["attention", "--keys", "100", "--tokens", "101"], 2, "100 keys"),
+        (["attention", "--formats", "Q8_0"], 7, "BF16, F32"),
     ],
 )
 def test_refusals(kt: Run, args: list[str], code: int, words: str) -> None:
@@ -102,6 +105,30 @@ def test_linear_for_people(kt: Run) -> None:
     assert done.out.splitlines()[2].split()[:3] == ["FORMAT", "TIER", "PATH"]
     assert [line.split()[0] for line in done.out.splitlines()[3:]][:2] == ["Q8_0", "torch-bf16"]
     assert "caches" in done.err
+
+
+def test_attention(kt: Run) -> None:
+    args = (
+        "--shape",
+        "kimi-k2",
+        "--keys",
+        "100",
+        "--tokens",
+        "1,3",
+        "--threads",
+        "1",
+        "--layers",
+        "1",
+        "--repeats",
+        "1",
+    )
+    done = kt("microbench", "attention", *args, "--check")
+    assert done.code == 0, done.err
+    assert "64 query heads, 1 kv heads, keys of 576, values of 512" in done.out
+    assert [line.split()[3:6] for line in done.out.splitlines()[3:]] == [["1", "1", "100"], ["1", "3", "100"]]
+    data = kt("microbench", "attention", *args, "--json").json
+    assert data["shape"]["key_size"] == 576
+    assert [row["keys"] for row in data["rows"]] == [100, 100]
 
 
 def test_formats_that_a_shape_cannot_have_are_left_out_of_the_usual_ones(kt: Run) -> None:
