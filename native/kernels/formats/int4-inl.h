@@ -1,7 +1,7 @@
 // INT4, GPTQ and AWQ: w = scale * (q - zero), q in 0..15, a scale for each row and group of a multiple of 32
 // along K; zero is 8 where the weight has no zero points.
-// Stored: INT4 rows of nibbles in order; GPTQ words of 8 k of a row, zero points less one; AWQ words of 8
-// rows of a k, in an order of its own.
+// Stored: INT4 rows of nibbles in order; GPTQ words of 8 k of a row, zero points less one (0 as 15); AWQ
+// words of 8 rows of a k, in an order of its own.
 // Panel, the same for all three: a head, then for each group 16 scales of the stored kind, 16 int8 -zero
 // where there are zero points, and the groups of 32 nibbles. A scale is read once for its group.
 #pragma once
@@ -151,7 +151,7 @@ struct Turned {
 struct GptqWords : Turned {
     using Turned::Turned;
 
-    int zero(size_t row, size_t group) const { return nibble(row, group, row % 8) + 1; }
+    int zero(size_t row, size_t group) const { return (nibble(row, group, row % 8) + 1) & 15; }
 
     void put(size_t k, uint8_t* q) const {
         for (size_t v = 0; v < 4; ++v, q += 64) {
