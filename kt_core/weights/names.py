@@ -5,7 +5,7 @@ All come out as one `Rows` for each expert and part.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,33 +85,56 @@ _FUSED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate_up|down)_proj")
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
 # Layouts with input and output exchanged or gate and up interleaved; a shape alone cannot tell them apart.
 _OTHER_LAYOUT = ("gpt_oss", "llama4", "llama4_text", "aria_text", "openai_privacy_filter", "qwen3_vl_moe")
-_MIXTRAL_NAMES = ("mixtral", "minimax", "minimax_m2")
-_MIXTRAL_PARTS = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+_NUMBERED = re.compile(r"(?<=\.)w([123])(?=\.weight$)")
+_NUMBERED_PARTS = {"1": "gate_proj", "3": "up_proj", "2": "down_proj"}
 
 
 def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) -> NameMap:
     """The map of a transformers checkpoint, in its published or in its fused form."""
     found = NameMap()
     single: dict[str, dict[tuple[int, str], Rows]] = {}
+    renamed = _renamings(str(config.get("model_type")))
     for name, tensor in tensors.items():
         if _needless(name, config):
             found.skipped.add(name)
             continue
-        hf = _renamed(name) if config.get("model_type") in _MIXTRAL_NAMES else name
+        hf = renamed(name)
         if match := _PER_EXPERT.fullmatch(hf):
             single.setdefault(match["prefix"], {})[int(match["expert"]), match["part"]] = _whole(tensor)
-        elif (match := _FUSED.fullmatch(hf)) and len(tensor.shape) == 3:
-            _add_fused(found, match["prefix"], match["part"], tensor, config)
+        elif (match := _FUSED.fullmatch(hf)) and _is_plain(tensor, match["part"], config):
+            _add_fused(found, match["prefix"], match["part"], tensor)
         else:
             found.parameters[hf] = _whole(tensor)
     found.experts |= {prefix: _in_order(experts) for prefix, experts in single.items()}
     return found
 
 
-def _renamed(name: str) -> str:
-    """transformers' own renaming of Mixtral-style names (`conversion_mapping.py`)."""
-    name = name.replace(".block_sparse_moe.", ".mlp.")
-    return re.sub(r"(\.experts\.\d+\.)(w[123])\.", lambda m: m[1] + _MIXTRAL_PARTS[m[2]] + ".", name)
+def _renamings(family: str) -> Callable[[str], str]:
+    """From a family's published names to transformers' own, by transformers' table (`conversion_mapping.py`).
+
+    The function raises Unsupported for a tensor that the table converts in more than its name; one tensor for each
+    expert in place of all in one is the form that kernels take.
+    """
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    from transformers.core_model_loading import MergeModulelist, WeightConverter
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    keys = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family), family)
+    steps = [step for key in keys for step in get_checkpoint_conversion_mapping(key) or ()]
+    converters = [step for step in steps if isinstance(step, WeightConverter)]
+    names = [step for step in steps if not isinstance(step, WeightConverter)]
+
+    def renamed(name: str) -> str:
+        for step in names:
+            name = step.rename_source_key(name)[0]
+        converter = next((step for step in converters if step.rename_source_key(name)[1] is not None), None)
+        if converter is None:
+            return name
+        if not isinstance(converter.operations[0], MergeModulelist):
+            raise Unsupported("weights.conversion", tensor=name, operation=type(converter.operations[0]).__name__)
+        return _NUMBERED.sub(lambda match: _NUMBERED_PARTS[match[1]], name)
+
+    return renamed
 
 
 def _needless(name: str, config: dict[str, Any]) -> bool:
@@ -125,11 +148,18 @@ def _needless(name: str, config: dict[str, Any]) -> bool:
     return layers <= int(match[1]) < layers + extra
 
 
-def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
-    experts, rows, cols = tensor.shape
-    hidden = config.get("hidden_size")
-    if config.get("model_type") in _OTHER_LAYOUT or (cols if part == "gate_up" else rows) != hidden:
-        raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
+def _is_plain(tensor: TensorInfo, part: str, config: dict[str, Any]) -> bool:
+    """Whether the experts' fused tensor is [experts, out, in] with all gate rows before the up rows.
+
+    Others stay parameters as they are, for transformers' own module.
+    """
+    if config.get("model_type") in _OTHER_LAYOUT or len(tensor.shape) != 3:
+        return False
+    return tensor.shape[2 if part == "gate_up" else 1] == config.get("hidden_size")
+
+
+def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo) -> None:
+    experts, rows, _ = tensor.shape
     layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
     parts = {"gate": 0, "up": rows // 2} if part == "gate_up" else {"down": 0}
     for name, first in parts.items():
@@ -146,9 +176,10 @@ def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:
 
 
 def check_experts(found: NameMap, problems: Problems) -> None:
-    """Every expert of every layer has its three matrices."""
+    """Every expert of every layer has its three matrices; those of a layer may all go without a gate."""
     for prefix, experts in found.experts.items():
+        needed = PARTS if any("gate" in parts for parts in experts) else PARTS[1:]
         for index, parts in enumerate(experts):
-            for part in PARTS:
+            for part in needed:
                 if part not in parts:
                     problems.add("weights.expert_missing", expert=index, part=part, prefix=prefix)
