@@ -46,6 +46,7 @@ class _Settings:
     quiet: bool = False
     color: str = "auto"  # auto, always, never
     document_written: bool = False
+    live: Any = None  # the bars that stand on the terminal now
 
 
 _settings = _Settings()
@@ -186,7 +187,12 @@ def _lines_of(first: str, *more: str) -> None:
 
 
 def _talk(line: str) -> None:
-    """A line on stderr. Where nobody can read it any more, as on a closed terminal, the work goes on in silence."""
+    """A line on stderr, above the bars that stand there. On a closed terminal the work goes on in silence."""
+    if _settings.live:
+        from rich.text import Text
+
+        _settings.live.console.print(Text.from_ansi(line), soft_wrap=True)
+        return
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -227,7 +233,11 @@ def _bars() -> Iterator["Progress"]:
                 tasks[stage] = bars.add_task(stage_name(stage), total=None, amount="")
             bars.update(tasks[stage], completed=done, total=total or None, amount=amount(done, total, unit))
 
-        yield report
+        _settings.live = bars
+        try:
+            yield report
+        finally:
+            _settings.live = None
 
 
 def _lines() -> "Progress":

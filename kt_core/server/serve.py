@@ -21,7 +21,7 @@ from kt_core.errors import BadData, EnvironmentProblem, KTError
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
-from kt_core.server.events import Events, one_line
+from kt_core.server.events import Events, Warnings, one_line
 from kt_core.server.state import State
 from kt_core.types import Plan, Progress, ServerSettings
 
@@ -35,11 +35,12 @@ _STOP_SECONDS = 5
 
 def serve(plan_file: Path, events: Events, load: Load | None = None) -> int:
     """Serve the plan until told to stop; returns the process's exit code. `load` replaces the engine's loader."""
+    logging.getLogger("kt_core").addHandler(Warnings(events))
     try:
         plan = read_plan(plan_file)
         with listen(plan.server) as listener:
             if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
-                events.emit("warning", what=t("server.wide_bind", host=plan.server.host))
+                log.warning("%s", t("server.wide_bind", host=plan.server.host))
             return asyncio.run(_Process(plan, plan_file, listener, events, load).run())
     except KTError as e:
         events.error(e)

@@ -166,7 +166,7 @@ def reference_call(module, inputs) -> np.ndarray:
     x = inputs[0].reshape(-1, inputs[0].shape[-1]).numpy()
     weights = module.weights
     if isinstance(module, Linear):
-        form, weight = part(weights.matrix(module.weight_name()))
+        form, weight = part(weights.matrix(f"{module.key}.weight"))
         return reference.linear(x, weight, form)
     names = ("gate", "up", "down")
     chosen = set(inputs[1].flatten().tolist())
