@@ -211,6 +211,9 @@ class _Process:
         try:
             url = url_of(self._plan.server.host, self._listener.getsockname()[1])
             self._write_state(url)
+        except OSError as e:
+            self._fail(KTError("server.no_state", folder=self._file.parent, reason=e.strerror or e))
+            return
         except Exception as e:  # one that got away would end this callback only, and whoever started this would wait
             log.exception("state file")
             self._fail(_unknown(e))
