@@ -1,6 +1,7 @@
 """`kt run`: start a model and serve it, or answer one question."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,8 +138,8 @@ def _plan_text(plan: Plan) -> str:
     rows = [(d.name, _value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
-    address = t("run.would_listen", host=plan.server.host, port=plan.server.port)
-    title = t("run.plan_title", name=plan.model.name, path=Path(plan.model.path))
+    address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)
+    title = output.folded(t("run.plan_title", name=plan.model.name, path=Path(plan.model.path)), sys.stdout)
     return "\n".join([title, "", output.table(rows, header), "", output.table(memory), address])
 
 
