@@ -22,16 +22,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{cls} 有自己的 forward",
     ),
     "inject.activation": (
-        "the activation {activation} has no kernel",
-        "激活函数 {activation} 没有对应的内核",
+        "{cls} has an activation without a kernel ({activation}; known: {known})",
+        "{cls} 的激活函数没有对应的内核（{activation}；已支持：{known}）",
     ),
     "inject.experts_layout": (
-        "{cls} has a layout without a kernel ({flag} = {found})",
-        "{cls} 的布局没有对应的内核（{flag} = {found}）",
+        "{cls} is not in transformers' form of experts",
+        "{cls} 不符合 transformers 的专家形式",
     ),
-    "inject.own_gate": (
-        "{cls} has a gate of its own",
-        "{cls} 有自己的门控计算",
+    "inject.experts_norm": (
+        "{cls} has a norm behind each expert",
+        "{cls} 在每个专家之后有归一化",
     ),
     "inject.experts_count": (
         "The checkpoint does not hold the experts that the model needs.\n"

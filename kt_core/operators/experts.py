@@ -1,70 +1,132 @@
 """The routed experts of one layer, computed on the CPU in their stored format.
 
 The seam is transformers' own: every MoE family calls
-`experts(hidden_states [T, H], top_k_index [T, K], top_k_weights [T, K]) -> [T, H]`.
+`experts(hidden_states [T, H], top_k_index [T, K], top_k_weights [T, K]) -> [T, H]`, and its class says by flags
+how it keeps its parameters (`transformers.integrations.moe.use_experts_implementation`).
 """
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from kt_core import kernels
 from kt_core.errors import BadData
+from kt_core.kernels import reference
 from kt_core.messages import t
 from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
 from kt_core.weights import Matrix
 
-# config.hidden_act -> the kernel's activation of the gate
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-
-# What transformers' decorator of experts modules must say of one: gate, up and down, [out, in], no bias.
-LAYOUT = {
-    "has_gate": True,
-    "has_bias": False,
-    "is_transposed": False,
-    "is_concatenated": True,
-}
-
 
 class Experts(Operator):
-    """Replaces the module named `experts` of any family in the standard layout (gate, up, down; no bias)."""
+    """Replaces the module named `experts` of any family whose activation has a kernel."""
 
     @classmethod
     def unfit(cls, module: nn.Module, config: Any) -> str:
-        for flag, expected in LAYOUT.items():
-            found = getattr(module, flag, None)
-            if found is not expected:
-                return t("inject.experts_layout", cls=type(module).__name__, flag=flag, found=found)
-        if getattr(module, "has_post_expert_norm", False):  # newer than the oldest transformers that kt takes
-            return t("inject.experts_layout", cls=type(module).__name__, flag="has_post_expert_norm", found=True)
-        # A class with a gate of its own (clamped, scaled, ...) is not the plain act(gate) * up.
-        if not type(module)._apply_gate.__module__.startswith("transformers.integrations"):
-            return t("inject.own_gate", cls=type(module).__name__)
-        activation = getattr(config, "hidden_act", None)
-        return "" if activation in ACTIVATIONS else t("inject.activation", activation=activation)
+        name = type(module).__name__
+        missing = [flag for flag in ("has_gate", "has_bias", "is_transposed") if not hasattr(module, flag)]
+        if missing or (module.has_gate and not hasattr(module, "_apply_gate")):
+            return t("inject.experts_layout", cls=name)
+        if getattr(module, "has_post_expert_norm", False):
+            return t("inject.experts_norm", cls=name)
+        try:
+            _gating(module)
+        except Unfit:
+            known = ", ".join(kernels.ACTIVATIONS)
+            return t("inject.activation", cls=name, activation=getattr(config, "hidden_act", None), known=known)
+        return ""
 
     def load(self) -> None:
         original = self.orig_module
+        activation, limit, alpha = _gating(original)
         _, hidden, intermediate = original.down_proj.shape
+        if original.is_transposed:
+            hidden, intermediate = intermediate, hidden
         self.num_experts = original.num_experts
         if (found := self.weights.experts(self.key)) != self.num_experts:
             raise BadData("inject.experts_count", module=self.key, found=found, expected=self.num_experts)
-        # All are checked before the kernel takes the sizes, which the configuration alone says.
-        experts = [self._matrices(index, hidden, intermediate) for index in range(self.num_experts)]
-        activation = ACTIVATIONS[str(self.config.hidden_act)]
-        self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation)
-        for index, parts in enumerate(experts):
-            self.kernel.load(index, *parts)
+        biases = self._biases(original, hidden, intermediate)
+        for index in range(self.num_experts):
+            parts = self._matrices(index, hidden, intermediate)
+            if index == 0:  # the configuration alone said the sizes; now an expert has them
+                self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation, limit, alpha)
+            self.kernel.load(index, *parts, *(None if bias is None else bias[index] for bias in biases))
 
-    def _matrices(self, index: int, hidden: int, intermediate: int) -> list[Matrix]:
-        shapes = {"gate": (intermediate, hidden), "up": (intermediate, hidden), "down": (hidden, intermediate)}
-        found = []
-        for part, shape in shapes.items():
-            found.append(self.weights.expert(self.key, index, part))
-            check_shape(f"{self.key}.{index}.{part}", found[-1], *shape)
-        return found
+    def _matrices(self, index: int, hidden: int, intermediate: int) -> tuple[Matrix | None, Matrix, Matrix]:
+        def part(name: str, rows: int, cols: int) -> Matrix:
+            found = self.weights.expert(self.key, index, name)
+            check_shape(f"{self.key}.{index}.{name}", found, rows, cols)
+            return found
+
+        gate = part("gate", intermediate, hidden) if self.orig_module.has_gate else None
+        return gate, part("up", intermediate, hidden), part("down", hidden, intermediate)
+
+    def _biases(self, original: Any, hidden: int, intermediate: int) -> list[torch.Tensor | None]:
+        """Of gate, up and down: each [experts, rows], or None."""
+        if not original.has_bias:
+            return [None, None, None]
+        down = self._bias("down_proj_bias", hidden)
+        if not original.has_gate:
+            return [None, self._bias("up_proj_bias", intermediate), down]
+        both = self._bias("gate_up_proj_bias", 2 * intermediate)
+        return [*_split(both, original.is_concatenated), down]
+
+    def _bias(self, name: str, rows: int) -> torch.Tensor:
+        bias = self.weights.tensor(f"{self.key}.{name}")
+        if bias.shape != (self.num_experts, rows):
+            found, expected = list(bias.shape), [self.num_experts, rows]
+            raise BadData("inject.shape", name=f"{self.key}.{name}", found=found, expected=expected)
+        return bias
 
     def forward(self, hidden: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return self.kernel(hidden, ids, weights.float())
+
+
+def _split(both: torch.Tensor, concatenated: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """gate and up of a fused last dimension."""
+    if not concatenated:
+        return both[..., ::2], both[..., 1::2]
+    gate, up = both.chunk(2, dim=-1)
+    return gate, up
+
+
+def _number(module: Any, *names: str) -> float | None:
+    """The first of the attributes that is a finite number above 0."""
+    found = (getattr(module, name, None) for name in names)
+    numbers = (float(value) for value in found if isinstance(value, int | float))
+    return next((value for value in numbers if 0 < value < math.inf), None)
+
+
+class Unfit(Exception):
+    """No kernel computes what the module does between gate, up and down."""
+
+
+def _gating(module: Any) -> tuple[str, float | None, float]:
+    """The kernel's activation, limit and alpha that compute what the module does. Raises Unfit.
+
+    Families name, clamp and round in their own ways, so the module itself is asked, with numbers from far
+    below to far above its limit.
+    """
+    limit = _number(module, "limit", "swiglu_limit")
+    alpha = _number(module, "alpha", "swiglu_alpha") or 1.702
+    points = np.linspace(-1, 1, 26) * 2.5 * (limit or 4)
+    gate, up = (values.ravel() for values in np.meshgrid(points, points))
+    found = _asked(module, torch.from_numpy(gate), torch.from_numpy(up)).numpy()
+    for name in kernels.ACTIVATIONS:
+        if (name in kernels.UNGATED) == module.has_gate:
+            continue
+        if np.allclose(found, reference.hidden(gate, up, name, limit, alpha), rtol=1e-5, atol=1e-6):
+            return name, limit, alpha
+    raise Unfit
+
+
+def _asked(module: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    if not module.has_gate:
+        result: torch.Tensor = module.act_fn(up)
+        return result
+    both = torch.cat((gate, up)) if module.is_concatenated else torch.stack((gate, up), -1).flatten()
+    gated: torch.Tensor = module._apply_gate(both)
+    return gated

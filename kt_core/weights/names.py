@@ -23,6 +23,7 @@ class Rows:
     """`count` rows from `first` on of a tensor seen as [rows, last dimension], in the given shape.
 
     `heads` > 0: within each head, rows alternate between the two halves that rotary embedding pairs.
+    `across`: the matrix is every so many columns of these rows, from its first number on, transposed.
     """
 
     tensor: TensorInfo
@@ -30,6 +31,7 @@ class Rows:
     count: int
     shape: tuple[int, ...]
     heads: int = 0
+    across: tuple[int, int] | None = None  # first column, step
 
     @property
     def cols(self) -> int:
@@ -84,7 +86,8 @@ _STACKED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate|up|down)_proj")
 _FUSED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate_up|down)_proj")
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
 # Layouts with input and output exchanged or gate and up interleaved; a shape alone cannot tell them apart.
-_OTHER_LAYOUT = ("gpt_oss", "llama4", "llama4_text", "aria_text", "openai_privacy_filter", "qwen3_vl_moe")
+_OTHER_LAYOUT = ("llama4", "llama4_text", "openai_privacy_filter", "qwen3_vl_moe")
+_TRANSPOSED = {"gpt_oss": 2, "aria_text": 1}  # [E, H, 2I], gate and up in turn or one after the other; and [E, I, H]
 _NUMBERED = re.compile(r"(?<=\.)w([123])(?=\.weight$)")
 _NUMBERED_PARTS = {"1": "gate_proj", "3": "up_proj", "2": "down_proj"}
 
@@ -103,6 +106,8 @@ def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) 
             single.setdefault(match["prefix"], {})[int(match["expert"]), match["part"]] = _whole(tensor)
         elif (match := _FUSED.fullmatch(hf)) and _is_plain(tensor, match["part"], config):
             _add_fused(found, match["prefix"], match["part"], tensor)
+        elif match and config.get("model_type") in _TRANSPOSED and len(tensor.shape) == 3:
+            _add_transposed(found, match["prefix"], match["part"], tensor, config)
         else:
             found.parameters[hf] = _whole(tensor)
     found.experts |= {prefix: _in_order(experts) for prefix, experts in single.items()}
@@ -153,7 +158,7 @@ def _is_plain(tensor: TensorInfo, part: str, config: dict[str, Any]) -> bool:
 
     Others stay parameters as they are, for transformers' own module.
     """
-    if config.get("model_type") in _OTHER_LAYOUT or len(tensor.shape) != 3:
+    if config.get("model_type") in (*_OTHER_LAYOUT, *_TRANSPOSED) or len(tensor.shape) != 3:
         return False
     return tensor.shape[2 if part == "gate_up" else 1] == config.get("hidden_size")
 
@@ -167,6 +172,22 @@ def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo) -> No
             expert[name] = piece
 
 
+def _add_transposed(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
+    experts, rows, cols = tensor.shape
+    # The elements move, so they must be whole; blocks would have to be decoded.
+    hidden = rows if part == "gate_up" else cols
+    if hidden != config.get("hidden_size") or tensor.format not in ("BF16", "F16", "F32"):
+        raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
+    step = _TRANSPOSED[str(config["model_type"])]
+    columns = (
+        {"gate": (0, step), "up": (1 if step == 2 else cols // 2, step)} if part == "gate_up" else {"down": (0, 1)}
+    )
+    layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
+    for name, across in columns.items():
+        for e, expert in zip(range(experts), layer, strict=False):
+            expert[name] = Rows(tensor, e * rows, rows, (cols // len(columns), rows), across=across)
+
+
 def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:
     """Experts by number, each with the parts that were found; a number far beyond the others leaves one gap only."""
     numbers = sorted({index for index, _ in experts})
@@ -176,7 +197,7 @@ def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:
 
 
 def check_experts(found: NameMap, problems: Problems) -> None:
-    """Every expert of every layer has its three matrices; those of a layer may all go without a gate."""
+    """Every expert of every layer has its three matrices, or all of a layer's are without a gate."""
     for prefix, experts in found.experts.items():
         needed = PARTS if any("gate" in parts for parts in experts) else PARTS[1:]
         for index, parts in enumerate(experts):

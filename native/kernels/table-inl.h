@@ -1,9 +1,10 @@
 // The list of formats, the loop that every format's kernel runs in, and the tier's table.
 //
-// A format is a struct in formats/<name>-inl.h with `info`, `pack`, `block<R>` (adds the products of one
-// panel with R prepared rows to R sums) and, where the policy is int8, `unpack`, written against the
-// sixteen-lane names of simd_*-inl.h.
-// To add one: write that file, include it and list it here.
+// A format is a struct in formats/<name>-inl.h with `info`, `block<R>` (adds the products of one panel with R
+// prepared rows to R sums), `unpack` unless its panels are bfloat16 or its policy float32, and `pack`: from
+// 16 rows of k elements, or from a StoredMatrix where it has more than rows. `panel_bytes` where steps vary.
+// It is written against the sixteen-lane names of simd_*-inl.h. To add one: write that file, include it and
+// list it here.
 #pragma once
 
 #include "activation-inl.h"
@@ -13,11 +14,15 @@
 #include "formats/bf16-inl.h"
 #include "formats/f16-inl.h"
 #include "formats/f32-inl.h"
+#include "formats/fp8-inl.h"
+#include "formats/int4-inl.h"
+#include "formats/int8_channel-inl.h"
 #include "formats/iq1-inl.h"
 #include "formats/iq2-inl.h"
 #include "formats/iq3-inl.h"
 #include "formats/iq4-inl.h"
 #include "formats/mxfp4-inl.h"
+#include "formats/nvfp4-inl.h"
 #include "formats/q2_k-inl.h"
 #include "formats/q3_k-inl.h"
 #include "formats/q4_0-inl.h"
@@ -34,7 +39,19 @@ template <class... F>
 struct List {};
 
 using Formats = List<F32, F16, BF16, Q8_0, Q4_1, Q4_0, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M,
-                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4>;
+                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4, MXFP4_HF, NVFP4, INT4,
+                     GPTQ, AWQ, INT8_CHANNEL, FP8_BLOCK, FP8_CHANNEL, MXFP8>;
+
+// The format whose panels F's are, and with them its kernels: F::Kernel, or F itself.
+template <class F>
+struct KernelOf {
+    using type = F;
+};
+template <class F>
+    requires requires { typename F::Kernel; }
+struct KernelOf<F> {
+    using type = typename F::Kernel;
+};
 
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.
@@ -71,9 +88,41 @@ void matmul(const MatmulArgs& a) {
 }
 
 template <class F>
+void pack_rows(const StoredMatrix& stored, size_t first, uint8_t* panel) {
+    const RowPointers rows = data_rows(stored, first);
+    F::pack(rows.at, stored.cols, panel);
+}
+
+template <class F>
+constexpr PackFn pack_of() {
+    if constexpr (requires(const StoredMatrix& stored) { F::pack(stored, size_t{}, nullptr); }) {
+        return F::pack;
+    } else {
+        return pack_rows<F>;
+    }
+}
+
+template <class F>
+size_t steps_bytes(const StoredMatrix& stored) {
+    static_assert(F::info.step_bytes != 0);
+    return (stored.cols + F::info.step - 1) / F::info.step * F::info.step_bytes;
+}
+
+template <class F>
+constexpr PanelBytesFn panel_bytes_of() {
+    using K = typename KernelOf<F>::type;
+    if constexpr (requires { K::panel_bytes; }) {
+        return K::panel_bytes;
+    } else {
+        return steps_bytes<K>;
+    }
+}
+
+template <class F>
 constexpr UnpackFn unpack_of() {
-    if constexpr (requires { F::unpack; }) {
-        return F::unpack;
+    using K = typename KernelOf<F>::type;
+    if constexpr (requires { K::unpack; }) {
+        return K::unpack;
     } else {
         return nullptr;
     }
@@ -87,8 +136,10 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     table.name = name;
     table.prefill = prefill;
     size_t i = 0;
-    ((table.formats[i++] = takes(F::info.policy) ? FormatEntry{&F::info, &F::pack, &matmul<F>, unpack_of<F>()}
-                                                 : FormatEntry{}),
+    ((table.formats[i++] = takes(F::info.policy)
+                               ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
+                                             &matmul<typename KernelOf<F>::type>, unpack_of<F>()}
+                               : FormatEntry{}),
      ...);
     return table;
 }
@@ -112,6 +163,8 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
     table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;
     table.activate[static_cast<size_t>(Activation::kSilu)] = silu;
     table.activate[static_cast<size_t>(Activation::kGeluTanh)] = gelu_tanh;
+    table.activate[static_cast<size_t>(Activation::kSwigluOai)] = swiglu_oai;
+    table.activate[static_cast<size_t>(Activation::kReluSquared)] = relu_squared;
     return table;
 }
 

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeAttention, Qwen3MoeExperts
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeAttention
 
 from kt_core.engine import kept
 from kt_core.engine.kept import Kept, fitting_context, report
@@ -96,55 +95,51 @@ def test_unknown_device():
         Linear("lm_head", weights=None, config=None, orig_module=nn.Linear(2, 2), generate_device="cuda:0")
 
 
-class PlainExperts(nn.Module):
-    """As transformers' decorator leaves a module of the standard layout, with changes."""
+class OddExperts(nn.Module):
+    has_gate, has_bias, is_transposed, is_concatenated = True, False, False, True
 
-    _apply_gate = Qwen3MoeExperts._apply_gate
-
-    def __init__(self, **changes):
+    def __init__(self, **flags):
         super().__init__()
         self.num_experts = 2
         self.down_proj = torch.empty(2, 32, 32)
-        flags = {"has_gate": True, "has_bias": False, "is_transposed": False, "is_concatenated": True}
-        self.__dict__.update({**flags, **changes})
+        self.act_fn = nn.SiLU()
+        self.__dict__.update(flags)
+
+    def _apply_gate(self, gate_up):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.act_fn(gate) * up
 
 
-class Clamped(PlainExperts):
-    _apply_gate = GptOssExperts._apply_gate
+class ClampedLate(OddExperts):
+    """As Step 3.7 does."""
 
-
-def unmarked():
-    """A module that says nothing of its layout."""
-    module = PlainExperts()
-    del module.has_gate
-    return module
-
-
-def test_standard_experts_fit():
-    assert Experts.unfit(PlainExperts(), SimpleNamespace(hidden_act="silu")) == ""
+    def _apply_gate(self, gate_up):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.act_fn(gate).clamp(max=self.limit) * up.clamp(-self.limit, self.limit)
 
 
 @pytest.mark.parametrize(
-    ("module", "act", "words"),
+    ("module", "words"),
     [
-        (PlainExperts(has_bias=True), "silu", "has_bias"),
-        (PlainExperts(has_gate=False), "silu", "has_gate"),
-        (PlainExperts(is_transposed=True), "silu", "is_transposed"),
-        (PlainExperts(is_concatenated=False), "silu", "is_concatenated"),
-        (PlainExperts(has_post_expert_norm=True), "silu", "has_post_expert_norm"),
-        (PlainExperts(), "relu2", "relu2"),
-        (Clamped(), "silu", "Clamped"),
-        (unmarked(), "silu", "PlainExperts"),
+        (OddExperts(has_post_expert_norm=True), "norm behind each expert"),
+        (OddExperts(act_fn=nn.ReLU()), "OddExperts has an activation without a kernel (silu; known: silu, gelu_tanh"),
+        (OddExperts(act_fn=nn.SiLU(), has_gate=False), "known: silu"),
+        (ClampedLate(limit=2.0), "ClampedLate"),
+        (nn.Linear(2, 2), "Linear is not in transformers' form of experts"),
     ],
 )
-def test_layouts_without_a_kernel_do_not_fit(module, act, words):
-    assert words in Experts.unfit(module, SimpleNamespace(hidden_act=act))
+def test_layouts_without_a_kernel_do_not_fit(module, words):
+    assert words in Experts.unfit(module, SimpleNamespace(hidden_act="silu"))
+
+
+def test_standard_experts_fit():
+    assert Experts.unfit(OddExperts(), SimpleNamespace(hidden_act="silu")) == ""
 
 
 def test_another_number_of_experts_is_an_error():
     weights = SimpleNamespace(experts=lambda key: 3)
     with pytest.raises(BadData, match=r"it has 3, the model needs 2"):
-        Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), PlainExperts()).load()
+        Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), OddExperts()).load()
 
 
 def test_embedding_decodes_only_the_rows_asked_for():

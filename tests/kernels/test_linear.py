@@ -1,7 +1,6 @@
 """Linear against the float64 reference: every runnable tier, format, shape and row count."""
 
 import gc
-from types import SimpleNamespace
 
 import cases
 import gguf
@@ -14,6 +13,8 @@ from blocks import random_blocks, scale_bytes
 from kt_core import errors
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_deterministic, set_threads
+from kt_core.kernels.policy import WITH_SCALES
+from kt_core.weights import Matrix, decode_matrix
 
 TIERS = cases.tiers()
 
@@ -105,7 +106,7 @@ def test_rows_of_a_bigger_file_are_read_in_place():
     matrix = cases.stored("Q8_0", 20, 64)
     wide = np.full((20, matrix.data.shape[1] + 30), 255, np.uint8)
     wide[:, : matrix.data.shape[1]] = matrix.data
-    view = SimpleNamespace(format="Q8_0", rows=20, cols=64, data=wide[:, : matrix.data.shape[1]])
+    view = Matrix(format="Q8_0", rows=20, cols=64, data=wide[:, : matrix.data.shape[1]])
     x = torch.randn(3, 64)
     assert torch.equal(Linear(view)(x), Linear(matrix)(x))
 
@@ -117,7 +118,7 @@ def test_extreme_int8_weights_and_activations_do_not_saturate(tier):
     data[:, :, 0:2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     data[:, :, 2:] = np.tile(np.array([128, 127], np.uint8), 16)
     values = np.tile(np.array([-128, 127], np.float32), 32)
-    matrix = SimpleNamespace(format="Q8_0", rows=16, cols=64, data=data.reshape(16, 68))
+    matrix = Matrix(format="Q8_0", rows=16, cols=64, data=data.reshape(16, 68))
     for x in (np.ones(64), -np.ones(64), np.sign(values), np.repeat(np.sign(values), 1) * -1):
         y = Linear(matrix, tier=tier)(torch.tensor(x, dtype=torch.float32))
         assert np.allclose(y.numpy(), (x * values).sum(), rtol=1e-6)
@@ -127,13 +128,23 @@ def test_extreme_int8_weights_and_activations_do_not_saturate(tier):
 def test_extreme_nibbles_do_not_saturate(tier):
     data = np.full((16, 20), 255, np.uint8)
     data[:, 0:4] = np.frombuffer(np.array([1, -3], np.float16).tobytes(), np.uint8)
-    matrix = SimpleNamespace(format="Q4_1", rows=16, cols=32, data=data)
+    matrix = Matrix(format="Q4_1", rows=16, cols=32, data=data)
     for sign in (1, -1):
         y = Linear(matrix, tier=tier)(torch.full((1, 32), float(sign)))
         assert np.allclose(y.numpy(), sign * 32 * 12, rtol=1e-6)
 
 
-@pytest.mark.parametrize("format", sorted(f for f in SUPPORTED if POLICY[f] == "int8"))
+def extremes_match(tier, matrix, values):
+    """Activations of +-127 in every lane, with the signs of the first row's weights too."""
+    signs = np.where(values[0] < 0, -1, 1).astype(np.float32)
+    x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs, -signs])
+    expected = reference.linear(x, values, matrix.format)
+    got = Linear(matrix, tier=tier)(torch.from_numpy(x)).numpy()
+    error, text = cases.worst(got, expected, np.abs(values).sum(axis=1) + 1e-30)
+    assert error <= cases.TOLERANCE[matrix.format], text
+
+
+@pytest.mark.parametrize("format", sorted(f for f in SUPPORTED if POLICY[f] == "int8" and f not in WITH_SCALES))
 @pytest.mark.parametrize("tier", TIERS)
 def test_all_bits_set_does_not_saturate(tier, format):
     # the largest magnitudes of every field meet activations of +-127 in every lane
@@ -142,13 +153,18 @@ def test_all_bits_set_does_not_saturate(tier, format):
         raw = random_blocks(format, 16)
         raw[:, sorted(set(range(block.block_bytes)) - scale_bytes(format))] = fill
         values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[format])
-        matrix = SimpleNamespace(format=format, rows=16, cols=block.block_size, data=raw)
-        signs = np.where(values[0] < 0, -1, 1).astype(np.float32)
-        x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs, -signs])
-        expected = reference.linear(x, values, format)
-        size = np.abs(values).sum(axis=1)
-        error, text = cases.worst(Linear(matrix, tier=tier)(torch.from_numpy(x)).numpy(), expected, size + 1e-30)
-        assert error <= cases.TOLERANCE[format], (fill, text)
+        extremes_match(tier, Matrix(format=format, rows=16, cols=block.block_size, data=raw), values)
+
+
+@pytest.mark.parametrize("format", sorted(f for f in WITH_SCALES if POLICY[f] == "int8"))
+@pytest.mark.parametrize("tier", TIERS)
+def test_all_bits_set_beside_scales_does_not_saturate(tier, format):
+    for seed, fill in enumerate((0xFF, 0x00, 0x0F, 0xF0, 0x80, 0x7F)):
+        random = cases.stored(format, 16, 128, seed)
+        fields = {name: getattr(random, name) for name in Matrix.__dataclass_fields__}
+        zeros = None if random.zeros is None else np.full_like(random.zeros, 0xFF - fill)
+        matrix = Matrix(**{**fields, "data": np.full_like(random.data, fill), "zeros": zeros})
+        extremes_match(tier, matrix, decode_matrix(matrix))
 
 
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
@@ -183,7 +199,7 @@ def test_tiny_and_huge_activations(tier):
 def test_every_output_is_written_and_nothing_else(format):
     layer = Linear(cases.stored(format, 67, cases.columns(format, 32)))
     x = torch.randn(70, layer.in_features)
-    y = torch.full((72, 67), float("nan"))
+    y = torch.full((72, layer.out_features), float("nan"))
     layer._native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
     assert torch.equal(y[1:71], layer(x))
     assert torch.isnan(y[[0, 71]]).all()
@@ -199,7 +215,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="bias"):
         Linear(matrix, bias=torch.zeros(5))
     with pytest.raises(errors.Unsupported, match="IQ9_X"):
-        Linear(SimpleNamespace(format="IQ9_X", rows=4, cols=64, data=matrix.data))
+        Linear(Matrix(format="IQ9_X", rows=4, cols=64, data=matrix.data))
     for rows, cols, data in [
         (5, 64, matrix.data),
         (4, 63, matrix.data),
@@ -212,11 +228,68 @@ def test_bad_arguments():
         (0, 64, matrix.data[:0]),
     ]:
         with pytest.raises(ValueError):
-            Linear(SimpleNamespace(format="Q8_0", rows=rows, cols=cols, data=data))
+            Linear(Matrix(format="Q8_0", rows=rows, cols=cols, data=data))
     with pytest.raises(ValueError, match="Q4_K needs a multiple of 256 columns, got 288"):
-        Linear(SimpleNamespace(format="Q4_K", rows=1, cols=288, data=np.zeros((1, 162), np.uint8)))
+        Linear(Matrix(format="Q4_K", rows=1, cols=288, data=np.zeros((1, 162), np.uint8)))
     with pytest.raises(RuntimeError, match="scalar"):
         Linear(matrix, tier="mmx")
+
+
+def test_codes_and_scales_that_are_no_numbers_or_subnormal():
+    """Every E4M3 code, NaN in one row only; E8M0 exponents at both ends; E4M3 scales of each sign."""
+    codes = np.tile(np.arange(256, dtype=np.uint8), (16, 1))
+    clean = codes.copy()
+    clean[clean % 128 == 127] = 0
+    ones = np.ones((16, 1), np.float32).view(np.uint8)
+    exponents = np.repeat(np.array([[0], [1], [120], [253], [254], [255], [2], [127]], np.uint8), 8, axis=1)
+    fours = np.tile(np.arange(128, dtype=np.uint8), (16, 2))
+    scales = np.tile(np.arange(256, dtype=np.uint8), 2)[: 16 * 32].reshape(32, 16)[:16]
+    x = torch.eye(256)
+    for tier in TIERS:
+        for matrix in (
+            Matrix("FP8_CHANNEL", 16, 256, codes, ones, scale_format="F32"),
+            Matrix("MXFP8", 8, 256, clean[:8], exponents, scale_format="E8M0"),
+            Matrix("MXFP4_HF", 8, 256, fours[:8, :128], exponents, scale_format="E8M0"),
+            Matrix("NVFP4", 16, 256, fours[:, :128], scales, scale_format="E4M3", multiplier=0.5),
+        ):
+            y = Linear(matrix, tier=tier)(x).numpy().T
+            expected = decode_matrix(matrix)
+            whole = np.isnan(expected).any(axis=1)  # a NaN spoils all of its output
+            assert np.isnan(y[whole]).all(), (tier, matrix.format)
+            np.testing.assert_allclose(
+                y[~whole], expected[~whole], rtol=1e-6, atol=2e-38, err_msg=f"{tier} {matrix.format}"
+            )
+
+
+@pytest.mark.parametrize("format", sorted(WITH_SCALES))
+def test_arrays_of_the_wrong_size_are_refused(format):
+    random = cases.stored(format, 24, 256, 4)
+    fields = {name: getattr(random, name) for name in Matrix.__dataclass_fields__}
+    Linear(Matrix(**fields))
+    arrays = [name for name in ("data", "scales", "zeros") if fields[name] is not None]
+    for name in arrays:
+        array = fields[name]
+        for wrong in (array[:-1], array[:, :-1], np.pad(array, ((0, 1), (0, 0))), np.pad(array, ((0, 0), (0, 1)))):
+            with pytest.raises(ValueError, match=f"{format} needs"):
+                Linear(Matrix(**{**fields, name: wrong}))
+        for wrong in (array.reshape(-1), array.astype(np.uint16), array[:, ::-1]):
+            if wrong.shape[1:] != (1,):
+                with pytest.raises(ValueError, match=name):
+                    Linear(Matrix(**{**fields, name: wrong}))
+    wrongs = [{"scales": None}, {"scale_format": "F8"}, {"scale_format": ""}, {"group": 48}, {"group": -2}]
+    wrongs += [{"rows": 23}, {"rows": 32}, {"cols": 240}, {"cols": 288}, {"rows": 2**62}, {"cols": 2**62}]
+    wrongs += [{"zeros": np.zeros((3, 3), np.uint8)}]
+    wrongs += [] if format == "NVFP4" else [{"multiplier": 0.5}]
+    for wrong in wrongs:
+        with pytest.raises(ValueError):
+            Linear(Matrix(**{**fields, **wrong}))
+
+
+def test_scales_of_plain_formats_are_refused():
+    random = cases.stored("Q8_0", 4, 64)
+    for wrong in ({"scales": random.data}, {"zeros": random.data}, {"scale_format": "F32"}, {"multiplier": 2.0}):
+        with pytest.raises(ValueError):
+            Linear(Matrix("Q8_0", 4, 64, random.data, **wrong))
 
 
 def test_the_extension_states_the_same_policies():
@@ -226,7 +299,7 @@ def test_the_extension_states_the_same_policies():
 
 def test_memory_goes_back_when_layers_die():
     process = psutil.Process()
-    matrix = SimpleNamespace(format="F32", rows=4096, cols=2048, data=np.zeros((4096, 8192), np.uint8))
+    matrix = Matrix(format="F32", rows=4096, cols=2048, data=np.zeros((4096, 8192), np.uint8))
     before = process.memory_info().rss
     layers = [Linear(matrix) for _ in range(4)]
     grown = process.memory_info().rss - before
