@@ -19,6 +19,7 @@ from kt_core.engine.kept import Kept, fitting_context, kept, report
 from kt_core.engine.runner import CACHE_NAMES, TransformersRunner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
 from kt_core.errors import BadData, NotFound, Unsupported
+from kt_core.formats import gguf
 from kt_core.messages import t
 from kt_core.operators.base import Operator
 from kt_core.types import Plan, Progress
@@ -42,8 +43,9 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     kernels.set_threads(int(plan.value("threads")), plan.value("cpus"))
     torch.set_num_threads(int(plan.value("threads")))
     progress("tokenizer", 0, 1, "")
-    tokenizer = load_tokenizer(plan.model)
-    weights = open_weights(plan.model)
+    header = gguf.read_model(plan.model.path) if plan.model.format == "gguf" else None
+    tokenizer = load_tokenizer(plan.model, header)
+    weights = open_weights(plan.model, header)
     rules = plan.value("rules")
     context = int(plan.value("context"))
 
@@ -53,7 +55,7 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
         context = fitting_context(plan, found)
 
     model = build(weights, progress, Path(rules) if rules else None, agree)
-    model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer))
+    model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
     return TransformersRunner(model, max_context=context), tokenizer
 

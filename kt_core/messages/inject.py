@@ -21,6 +21,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{cls} has a forward of its own",
         "{cls} 有自己的 forward",
     ),
+    "inject.embedding": (
+        "The token embedding {name} is stored as {format}.\nkt reads embeddings that have no scales beside them.\n"
+        "Choose a version of the model whose embedding is not quantised, or a GGUF file.",
+        "词嵌入 {name} 以 {format} 存储。\nkt 只支持不带独立缩放系数的词嵌入。\n请选择词嵌入未量化的模型版本或 GGUF 文件。",
+    ),
     "inject.activation": (
         "{cls} has an activation without a kernel ({activation}; known: {known})",
         "{cls} 的激活函数没有对应的内核（{activation}；已支持：{known}）",

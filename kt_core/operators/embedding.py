@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from kt_core.errors import Unsupported
 from kt_core.operators.base import Operator, own_forward
 from kt_core.operators.linear import check_shape
 from kt_core.weights import decode
@@ -21,6 +22,8 @@ class Embedding(Operator):
     def load(self) -> None:
         name = f"{self.key}.weight"
         self.matrix = self.weights.matrix(name)
+        if self.matrix.scales is not None:
+            raise Unsupported("inject.embedding", name=name, format=self.matrix.format)
         check_shape(name, self.matrix, self.orig_module.num_embeddings, self.orig_module.embedding_dim)
 
     @property

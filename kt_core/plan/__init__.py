@@ -17,6 +17,7 @@ __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 KERNEL_FORMATS = (
     "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
     "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
 )  # fmt: skip
 DTYPES = ("float32",)
 OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "rules", "force")

@@ -13,6 +13,7 @@ from kt_core.errors import Unsupported
 from kt_core.formats import TensorInfo
 from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems
+from kt_core.formats.quantized import Quantized
 from kt_core.models import families
 
 PARTS = ("gate", "up", "down")
@@ -20,7 +21,7 @@ PARTS = ("gate", "up", "down")
 
 @dataclass(frozen=True)
 class Rows:
-    """`count` rows from `first` on of a tensor seen as [rows, last dimension], in the given shape.
+    """`count` rows from `first` on of a tensor seen as [rows, last dimension], each `step` further, in the given shape.
 
     `heads` > 0: within each head, rows alternate between the two halves that rotary embedding pairs.
     `across`: the matrix is every so many columns of these rows, from its first number on, transposed.
@@ -31,6 +32,7 @@ class Rows:
     count: int
     shape: tuple[int, ...]
     heads: int = 0
+    step: int = 1
     across: tuple[int, int] | None = None  # first column, step
 
     @property
@@ -40,11 +42,15 @@ class Rows:
 
 @dataclass
 class NameMap:
-    """`parameters` without experts; `experts`: prefix -> [{part -> rows}]; `skipped`: known and not needed."""
+    """`parameters` without experts; `experts`: prefix -> [{part -> rows}]; `skipped`: known and not needed.
+
+    `interleaved`: the model's own fused experts have input and output exchanged, and gate and up column by column.
+    """
 
     parameters: dict[str, Rows] = field(default_factory=dict)
     experts: dict[str, list[dict[str, Rows]]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
+    interleaved: bool = False
 
 
 def _whole(tensor: TensorInfo, heads: int = 0) -> Rows:
@@ -54,10 +60,10 @@ def _whole(tensor: TensorInfo, heads: int = 0) -> Rows:
     return Rows(tensor, 0, count, tensor.shape, heads)
 
 
-def _slices(tensor: TensorInfo, per_expert: int, first: int, count: int) -> list[Rows]:
-    """Of a 3-D tensor with `per_expert` rows an expert: rows first .. first + count of each."""
-    cols = tensor.shape[2]
-    return [Rows(tensor, e * per_expert + first, count, (count, cols)) for e in range(tensor.shape[0])]
+def _slices(tensor: TensorInfo, per_expert: int, first: int, count: int, step: int = 1) -> list[Rows]:
+    """Of a 3-D tensor with `per_expert` rows an expert: `count` of each, from `first` on."""
+    shape = (count, tensor.shape[2])
+    return [Rows(tensor, e * per_expert + first, count, shape, step=step) for e in range(tensor.shape[0])]
 
 
 def from_gguf(header: GGUFHeader, config: dict[str, Any]) -> NameMap:
@@ -105,7 +111,7 @@ def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) 
         if match := _PER_EXPERT.fullmatch(hf):
             single.setdefault(match["prefix"], {})[int(match["expert"]), match["part"]] = _whole(tensor)
         elif (match := _FUSED.fullmatch(hf)) and _is_plain(tensor, match["part"], config):
-            _add_fused(found, match["prefix"], match["part"], tensor)
+            _add_fused(found, match["prefix"], match["part"], tensor, config)
         elif match and config.get("model_type") in _TRANSPOSED and len(tensor.shape) == 3:
             _add_transposed(found, match["prefix"], match["part"], tensor, config)
         else:
@@ -154,21 +160,27 @@ def _needless(name: str, config: dict[str, Any]) -> bool:
 
 
 def _is_plain(tensor: TensorInfo, part: str, config: dict[str, Any]) -> bool:
-    """Whether the experts' fused tensor is [experts, out, in] with all gate rows before the up rows.
+    """Whether the experts' fused tensor is [experts, out, in], row by row.
 
     Others stay parameters as they are, for transformers' own module.
     """
-    if config.get("model_type") in (*_OTHER_LAYOUT, *_TRANSPOSED) or len(tensor.shape) != 3:
+    family = config.get("model_type")
+    if family in _OTHER_LAYOUT or len(tensor.shape) != 3:
+        return False
+    if family in _TRANSPOSED and not isinstance(tensor, Quantized):  # quantised ones are not transposed
         return False
     return tensor.shape[2 if part == "gate_up" else 1] == config.get("hidden_size")
 
 
-def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo) -> None:
+def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
     experts, rows, _ = tensor.shape
+    found.interleaved = _TRANSPOSED.get(str(config.get("model_type"))) == 2
     layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
-    parts = {"gate": 0, "up": rows // 2} if part == "gate_up" else {"down": 0}
-    for name, first in parts.items():
-        for expert, piece in zip(layer, _slices(tensor, rows, first, rows // len(parts)), strict=False):
+    parts = ("gate", "up") if part == "gate_up" else ("down",)
+    count = rows // len(parts)
+    for index, name in enumerate(parts):
+        place = (index, count, len(parts)) if found.interleaved else (index * count, count, 1)
+        for expert, piece in zip(layer, _slices(tensor, rows, *place), strict=False):
             expert[name] = piece
 
 

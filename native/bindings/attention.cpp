@@ -217,9 +217,10 @@ std::unique_ptr<kt::HeadLinear> make_head_linear(const std::string& format, size
     const size_t rows = all / heads;
     std::vector<kt::StoredMatrix> stored;
     for (size_t h = 0; h < heads; ++h) {
-        stored.push_back(kt::stored_matrix(kernels, format, rows, cols,
-                                           static_cast<const uint8_t*>(info.ptr) + h * rows * row_bytes,
-                                           row_bytes));
+        const uint8_t* const data = static_cast<const uint8_t*>(info.ptr) + h * rows * row_bytes;
+        stored.push_back(kt::stored_matrix(
+            kernels,
+            {.format = format, .rows = rows, .cols = cols, .data = {data, rows, row_bytes, row_bytes}}));
     }
     const py::gil_scoped_release release;
     return std::make_unique<kt::HeadLinear>(kt::default_pool(), kernels, stored);

@@ -358,8 +358,8 @@ void Attention::run() {
     Phase attending(task_count_), merging(parts ? tiles : 0);
     lease_.parallel(
         [&](const Worker& worker) {
-            attending.run(worker, [&](size_t i) { task(worker, tasks_[i]); });
-            merging.run(worker, [&](size_t t) {
+            attending.run(worker, [&](size_t i, size_t) { task(worker, tasks_[i]); });
+            merging.run(worker, [&](size_t t, size_t) {
                 if (tiles_[t].parts != SIZE_MAX) merge_tile(tiles_[t]);
             });
         },
@@ -444,7 +444,7 @@ void move_rows(Pool::Lease& lease, const PageRows& rows) {
     Phase moving(divide_up(rows.tokens, kTokens) * heads);
     lease.parallel(
         [&](const Worker& worker) {
-            moving.run(worker, [&](size_t task) {
+            moving.run(worker, [&](size_t task, size_t) {
                 const size_t first = task / heads * kTokens, last = std::min(first + kTokens, rows.tokens);
                 for (size_t t = first; t < last; ++t) {
                     if (rows.slots[t] >= 0) move(rows, t, task % heads);

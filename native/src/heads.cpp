@@ -28,7 +28,7 @@ HeadLinear::HeadLinear(Pool& pool, const Kernels& kernels, const std::vector<Sto
         }
     }
     Pool::Lease lease(pool_);
-    memory_ = lease.weights(heads.size() * shape.bytes());
+    memory_ = lease.weights(heads.size() * shape.bytes(), 0, 1);
     weights_.assign(heads.size(), shape);
     for (size_t h = 0; h < heads.size(); ++h) {
         uint8_t* const panels = memory_.data() + h * shape.bytes();
@@ -68,7 +68,9 @@ void HeadLinear::forward(Pool::Lease& lease, const HeadRows& x, Dtype dtype, siz
         }
     };
     lease.parallel(
-        [&](const Worker& worker) { multiplying.run(worker, [&](size_t task) { multiply(worker, task); }); },
+        [&](const Worker& worker) {
+            multiplying.run(worker, [&](size_t task, size_t) { multiply(worker, task); });
+        },
         bytes() * tokens);
 }
 

@@ -29,7 +29,7 @@ void for_rows(Pool::Lease& lease, size_t count, size_t size, size_t floats, Body
     Phase working(divide_up(count, block));
     lease.parallel(
         [&](const Worker& worker) {
-            working.run(worker, [&](size_t task) {
+            working.run(worker, [&](size_t task, size_t) {
                 const size_t end = std::min((task + 1) * block, count);
                 for (size_t row = task * block; row < end; ++row) {
                     body(row, scratch + static_cast<size_t>(worker.index) * floats);

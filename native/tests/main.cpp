@@ -97,8 +97,10 @@ void test_kernels_match_the_oracle() {
                     const Guarded x(tokens * cols * sizeof(float));
                     for (size_t i = 0; i < tokens * cols; ++i) x.as<float>()[i] = random_value();
                     const std::vector<float> expected = multiply(oracle, f, rows, cols, tokens, stored, x);
+                    // where q and zero points cancel, sums on the way are larger than results
+                    const double tolerance = stored.matrix.zeros ? 6e-6 : 2e-6;
                     for (const Kernels* k : runnable_kernels()) {
-                        compare(multiply(*k, f, rows, cols, tokens, stored, x), expected, 2e-6, k->name,
+                        compare(multiply(*k, f, rows, cols, tokens, stored, x), expected, tolerance, k->name,
                                 info.name);
                     }
                 }
@@ -412,6 +414,8 @@ void test_fork() {
 
 }  // namespace
 
+#include "tests/attention.h"
+
 int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
     test_kernels_match_the_oracle();
@@ -419,6 +423,7 @@ int main() {
     test_decoding_is_the_same_bits();
     test_prefill_matches_the_decoded_product();
     test_layers_by_both_paths();
+    test_attention();
     test_choice();
     test_pool();
     test_layers_on_threads();

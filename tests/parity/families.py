@@ -63,6 +63,7 @@ class Family:
 
 FAMILIES = {
     "afmoe": Family(),
+    "aria_text": Family({"moe_num_shared_experts": 1, "moe_topk": 2}),
     "deepseek_v2": Family(MLA),
     "dots1": Family(),
     "ernie4_5_moe": Family({"moe_num_shared_experts": 1, "moe_k": 2}),
@@ -71,7 +72,7 @@ FAMILIES = {
     "gemma3_text": Family(SLIDING, frozenset({"Gemma3TextScaledWordEmbedding"})),
     "glm4_moe": Family(),
     "gpt2": Family({"n_embd": 64, "n_layer": 2, "n_head": 4}),
-    "gpt_oss": Family(SLIDING, frozenset({"GptOssExperts"})),
+    "gpt_oss": Family(SLIDING),
     "granitemoe": Family(),
     "granitemoehybrid": Family(MAMBA),
     "hunyuan_v1_moe": Family(),
@@ -90,6 +91,7 @@ FAMILIES = {
     "llama": Family(),
     "llama4_text": Family({"intermediate_size_mlp": 96}, frozenset({"Llama4TextExperts"})),
     "minimax_m2": Family(),
+    "minimax_m3_vl_text": Family(),
     "mixtral": Family(),
     "olmo": Family(),
     "olmoe": Family(),

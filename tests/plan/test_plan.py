@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from scaled import KINDS, random_matrix
 
 from kt_core import config
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
@@ -184,9 +185,20 @@ def test_formats_without_a_kernel_are_refused_with_examples(monkeypatch: pytest.
 
 
 def test_formats_are_those_of_the_kernels() -> None:
-    from kt_core.kernels.policy import SUPPORTED, WITH_SCALES
+    from kt_core import kernels
 
-    assert set(KERNEL_FORMATS) == SUPPORTED - set(WITH_SCALES)
+    assert set(KERNEL_FORMATS) == kernels.SUPPORTED
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_kernels_take_what_the_plan_counts(form: str) -> None:
+    """The stored bytes: panels add a head, whole bytes for zero points, and ends of 128 columns."""
+    from kt_core import kernels
+
+    for seed in range(3):
+        matrix = random_matrix(form, 256, 2048, seed)
+        stored = sum(array.nbytes for array in (matrix.data, matrix.scales, matrix.zeros) if array is not None)
+        assert 0.98 * stored < kernels.Linear(matrix).nbytes < 1.04 * stored
 
 
 @pytest.mark.parametrize(
