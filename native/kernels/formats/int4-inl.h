@@ -68,21 +68,37 @@ struct INT4 {
         }
     }
 
-    // Scales of 16 bits times q and zero are exact in float32, so a weight is rounded once; float32 scales
-    // with zero points round twice, the first time by 2^-24.
+    // scale * (q - zero), rounded once before it becomes bfloat16.
+    static KT_INLINE void unpack_apart(Bytes q, const F32x16& zeros, const F32x16& d, uint16_t* out) {
+        const auto value = [&](const F32x16& v) {
+            return multiply_add(multiply_add(v, 1.0f, zeros), d, zero_f32());
+        };
+        store_pairs(out, value(byte_value<0>(q, 0)), value(byte_value<1>(q, 0)));
+        store_pairs(out + 32, value(byte_value<2>(q, 0)), value(byte_value<3>(q, 0)));
+    }
+
+    // Scales of 16 bits times q and zero are exact in float32, and so is 8 times any scale: then the sum of
+    // both products is rounded once as well, and takes fewer instructions.
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
         const Int4Head head = load_as<Int4Head>(panel);
         const Int4Sizes sizes(head);
+        const bool exact = head.scale != Scale::kF32 || !head.zeros;
         for (size_t k = begin; k < end; k += kGroup) {
             const uint8_t* const group = panel + kInt4Head + k / head.group * sizes.all;
             const F32x16 d = load_scales(head.scale, group);
-            const I32x16 zeros = head.zeros ? load_s8(group + sizes.head - kPanelRows) : add(zero_i32(), -8);
-            const F32x16 offset = multiply_add(to_f32(zeros), d, zero_f32());
+            const F32x16 zeros =
+                to_f32(head.zeros ? load_s8(group + sizes.head - kPanelRows) : add(zero_i32(), -8));
+            const F32x16 offset = multiply_add(zeros, d, zero_f32());
             const uint8_t* const q = group + sizes.head + k % head.group * (kPanelRows / 2);
             for (size_t v = 0; v < 4; ++v, out += 128) {
                 const Bytes both = load_bytes(q + 64 * v);
-                store_scaled(out, low_nibbles(both), d, offset);
-                store_scaled(out + 64, high_nibbles(both), d, offset);
+                if (exact) {
+                    store_scaled(out, low_nibbles(both), d, offset);
+                    store_scaled(out + 64, high_nibbles(both), d, offset);
+                } else {
+                    unpack_apart(low_nibbles(both), zeros, d, out);
+                    unpack_apart(high_nibbles(both), zeros, d, out + 64);
+                }
             }
         }
     }
@@ -100,7 +116,12 @@ void pack_int4(const StoredMatrix& stored, size_t first, uint8_t* panel) {
     for (size_t g = 0; g < stored.cols / stored.group; ++g) {
         for (size_t r = 0; r < kPanelRows; ++r) {
             const size_t row = row_of(stored, first, r);
-            __builtin_memcpy(panel + size * r, source.scale(row, g, size), size);
+            const uint8_t* const scale = source.scale(row, g, size);
+            if (size == 4) {  // a copy of a size not known here would be a call
+                store_as(panel + 4 * r, load_as<uint32_t>(scale));
+            } else {
+                store_as(panel + 2 * r, load_as<uint16_t>(scale));
+            }
             if (head.zeros) panel[size * kPanelRows + r] = static_cast<uint8_t>(-source.zero(row, g));
         }
         panel += kPanelRows * (size + head.zeros);
