@@ -88,7 +88,7 @@ struct INT4 {
     }
 };
 
-// A source says where scales and zero points of a row and group lie and puts a group of 32 nibbles.
+// A source says where scales and zero points of a row and group lie and puts `count` columns of nibbles.
 template <class Source>
 void pack_int4(const StoredMatrix& stored, size_t first, uint8_t* panel) {
     const Int4Head head{static_cast<uint32_t>(stored.group), stored.scale, stored.zeros != nullptr};
@@ -104,9 +104,8 @@ void pack_int4(const StoredMatrix& stored, size_t first, uint8_t* panel) {
             if (head.zeros) panel[size * kPanelRows + r] = static_cast<uint8_t>(-source.zero(row, g));
         }
         panel += kPanelRows * (size + head.zeros);
-        for (size_t k = g * stored.group; k < (g + 1) * stored.group; k += kGroup, panel += 256) {
-            source.put(k, panel);
-        }
+        source.put(g * stored.group, stored.group, panel);
+        panel += stored.group * (kPanelRows / 2);
     }
 }
 
@@ -122,8 +121,14 @@ struct NibbleRows {
     int zero(size_t row, size_t group) const {
         return stored.zeros[row * stored.zero_stride + group / 2] >> (4 * (group % 2)) & 15;
     }
-    void put(size_t k, uint8_t* q) const {
-        for (size_t r = 0; r < kPanelRows; ++r) put_ordered_nibbles(q, r, rows.at[r] + k / 2);
+    // A row's bytes are read together: rows a power of two apart share the cache's sets.
+    void put(size_t k, size_t count, uint8_t* q) const {
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            const uint8_t* const from = rows.at[r] + k / 2;
+            for (size_t i = 0; i < count / 2; i += kGroup / 2) {
+                put_ordered_nibbles(q + kPanelRows * i, r, from + i);
+            }
+        }
     }
 };
 
@@ -153,9 +158,9 @@ struct GptqWords : Turned {
 
     int zero(size_t row, size_t group) const { return (nibble(row, group, row % 8) + 1) & 15; }
 
-    void put(size_t k, uint8_t* q) const {
-        for (size_t v = 0; v < 4; ++v, q += 64) {
-            const uint8_t* const words = stored.data + (k / 8 + v) * stored.stride;
+    void put(size_t k, size_t count, uint8_t* q) const {
+        for (const size_t end = k + count; k < end; k += 8, q += 64) {
+            const uint8_t* const words = stored.data + k / 8 * stored.stride;
             uint32_t x[kPanelRows];
             if (first + kPanelRows <= stored.rows) {
                 __builtin_memcpy(x, words + 4 * first, sizeof x);
@@ -198,12 +203,12 @@ struct AwqWords : Turned {
     int zero(size_t row, size_t group) const { return nibble(row, group, kAwqPlace[row % 8]); }
 
     // 8 k by 2 words of 8 rows are turned by swapping halves, quarters and eighths.
-    void put(size_t k, uint8_t* q) const {
+    void put(size_t k, size_t count, uint8_t* q) const {
         const size_t low = first / 8 * 4, high = row_of(stored, first, 8) / 8 * 4;
-        for (size_t v = 0; v < 4; ++v, q += 64) {
+        for (const size_t end = k + count; k < end; k += 8, q += 64) {
             uint64_t x[8];
             for (size_t i = 0; i < 8; ++i) {
-                const uint8_t* const words = stored.data + (k + 8 * v + i) * stored.stride;
+                const uint8_t* const words = stored.data + (k + i) * stored.stride;
                 x[i] = load_as<uint32_t>(words + low) | uint64_t{load_as<uint32_t>(words + high)} << 32;
             }
             KT_UNROLL for (size_t i = 0; i < 4; ++i) swap_nibbles<4>(x[i], x[i + 4]);
