@@ -3,6 +3,7 @@
 The only room that imports the native extension, and only when something is computed or asked of it.
 """
 
+from kt_core.kernels.ceilings import ReadProbe, formats, peak_rate, units
 from kt_core.kernels.experts import ACTIVATIONS, UNGATED, Experts
 from kt_core.kernels.linear import Linear
 from kt_core.kernels.methods import METHODS, Method
@@ -24,10 +25,14 @@ __all__ = [
     "Linear",
     "Method",
     "Pool",
+    "ReadProbe",
+    "formats",
     "generate_gpu_experts_masks",
     "info",
+    "peak_rate",
     "read_rate",
     "set_deterministic",
     "set_pools",
     "set_threads",
+    "units",
 ]

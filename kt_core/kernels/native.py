@@ -79,8 +79,9 @@ def info() -> dict[str, Any]:
     """What was compiled, what can run here, what was chosen and why.
 
     Keys: tiers (name, compiled, runnable, needs, missing; lowest first), chosen, reason, features, formats
-    (policy, block, the tier whose kernel serves it, and the rows from which the prefill path does, None for
-    never), deterministic, compiler, dropped_tiers, and Pool.info of the process's own pool.
+    (policy, block, the tier whose kernel serves it, the rows from which the prefill path does, None for never,
+    and prefill_tier, where that path comes from), deterministic, compiler, dropped_tiers, and Pool.info of the
+    process's own pool.
     """
     native = load()
     choice = native.chosen()

@@ -46,7 +46,7 @@ class Pool:
 
     def read_rate(self, nbytes: int, repeats: int = 5) -> float:
         """Bytes per second that the threads read from memory, best of `repeats`: the ceiling of decoding."""
-        return float(self.native.read_rate(nbytes, repeats))
+        return _best_rate(self.native, nbytes, repeats)
 
 
 def native_pool(pool: Pool | None) -> Any:
@@ -76,7 +76,12 @@ def set_threads(n: int, cpus: Sequence[int] | None = None) -> None:
 
 def read_rate(nbytes: int, repeats: int = 5) -> float:
     """Pool.read_rate of the process's own pool."""
-    return float(load().default_pool().read_rate(nbytes, repeats))
+    return _best_rate(None, nbytes, repeats)
+
+
+def _best_rate(native: Any, nbytes: int, repeats: int) -> float:
+    probe = load().ReadProbe(nbytes, native)
+    return float(max(probe.rate() for _ in range(repeats)))
 
 
 def _plain(groups: Sequence[Group]) -> list[tuple[int, list[int], int]]:

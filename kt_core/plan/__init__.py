@@ -9,7 +9,7 @@ from kt_core.messages import t
 from kt_core.models import spec as model_spec
 from kt_core.plan import memory
 from kt_core.plan.tiers import TIERS, runnable
-from kt_core.types import Decision, Machine, ModelFiles, ModelSpec, Plan, ServerSettings
+from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
 
 __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 
@@ -26,8 +26,15 @@ SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an ans
 _GIB = 2**30
 
 
-def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: Mapping[str, Any]) -> Plan:
+def make_plan(
+    machine: Machine,
+    files: ModelFiles,
+    spec: ModelSpec,
+    overrides: Mapping[str, Any],
+    profile: MachineProfile | None = None,
+) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
+    `profile`, this machine's measured ceilings, adds a prediction and decides nothing.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
     that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
@@ -51,13 +58,23 @@ def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: M
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
     needed = memory.predicted_bytes(spec, context.value)
-    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name))
+    predicted = _predicted(spec, threads.value, profile)
+    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name), predicted)
 
 
 def check_download(machine: Machine, name: str, nbytes: int) -> None:
     """Raises DoesNotFit for a model whose weights alone, `nbytes`, are more than this machine's memory."""
     if 0 < machine.memory_total < nbytes:
         raise DoesNotFit("plan.download", name=name, needed=_gib(nbytes), total=_gib(machine.memory_total))
+
+
+def _predicted(spec: ModelSpec, threads: int, profile: MachineProfile | None) -> dict[str, float]:
+    """The memory's read rate with the nearest measured number of threads, by the bytes that a token reads."""
+    rates = profile.read_rates if profile else {}
+    if not rates:
+        return {}
+    rate = rates[min(rates, key=lambda measured: abs(measured - threads))]
+    return {"decode_tokens_per_second": rate / memory.token_weight_bytes(spec)}
 
 
 def _check_formats(files: ModelFiles, spec: ModelSpec) -> None:

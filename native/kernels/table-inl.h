@@ -8,6 +8,7 @@
 #pragma once
 
 #include "activation-inl.h"
+#include "peak-inl.h"
 #include "prefill-inl.h"
 #include "prepare-inl.h"
 
@@ -135,6 +136,9 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     KernelTable table{};
     table.name = name;
     table.prefill = prefill;
+    for (size_t u = 0; u < kPolicies; ++u) {
+        if (takes(static_cast<Policy>(u))) table.peaks[u] = kPeaks[u];
+    }
     size_t i = 0;
     ((table.formats[i++] = takes(F::info.policy)
                                ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
@@ -150,6 +154,7 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
     KernelTable table{};
     table.name = name;
     table.prefill = prefill;
+    for (size_t u = kPolicies; u < kUnits; ++u) table.peaks[u] = kPeaks[u];
     size_t i = 0;
     ((table.formats[i++].unpack = unpack_of<F>()), ...);
     return table;

@@ -115,7 +115,13 @@ Kernels resolve(const Tier& top, Features features) {
         for (size_t i = 0; i < kActivations; ++i) {
             if (!out.activate[i]) out.activate[i] = table.activate[i];
         }
-        if (!out.prefill.matmul) out.prefill = table.prefill;
+        if (!out.prefill.matmul) {
+            out.prefill = table.prefill;
+            out.prefill_provider = tier->name;
+        }
+        for (size_t i = 0; i < kUnits; ++i) {
+            if (!out.peaks[i]) out.peaks[i] = table.peaks[i];
+        }
         fill_empty(out.layer, table.layer);
         for (size_t i = 0; i < kFormatSlots; ++i) {
             const UnpackFn unpack = out.formats[i].unpack;
@@ -185,6 +191,13 @@ size_t Kernels::format(std::string_view name) const {
     }
     throw std::invalid_argument("no kernel for weight format '" + std::string(name) +
                                 "'. Known: " + join(known));
+}
+
+Kernels assumed(std::string_view name) {
+    for (const Tier& tier : kTiers) {
+        if (tier.name == name && tier.table) return resolve(tier, ~Features{0});
+    }
+    throw std::invalid_argument("kernel tier '" + std::string(name) + "' is not in this build");
 }
 
 void force_prefill(size_t rows) {

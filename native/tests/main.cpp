@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "kt/bandwidth.h"
+#include "kt/ceilings.h"
 #include "kt/experts.h"
 #include "kt/linear.h"
 #include "kt/prefill.h"
@@ -353,7 +353,7 @@ void test_pool() {
         refused = true;
     }
     CHECK(refused, "a pool of no threads");
-    CHECK(read_rate(pool, 1 << 20, 1) > 0, "reads");
+    CHECK(ReadProbe(pool, 1 << 20).rate() > 0, "reads");
 }
 
 void test_layers_on_threads() {

@@ -11,15 +11,11 @@ spread of the repeats.
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from scaled import random_matrix
-
+from kt_core.bench.scaled import random_matrix
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, Experts, Linear, info, read_rate, set_threads
 from kt_core.kernels.native import load

@@ -5,21 +5,15 @@ from functools import cache
 
 import gguf
 import numpy as np
-from blocks import random_blocks
-from scaled import random_matrix
 
+from kt_core.bench.blocks import random_blocks
+from kt_core.bench.cases import TOLERANCE as TOLERANCE
+from kt_core.bench.cases import tiers as tiers
+from kt_core.bench.scaled import random_matrix
 from kt_core.formats import FORMATS as BLOCKS
-from kt_core.kernels import POLICY, info
+from kt_core.kernels import POLICY
 from kt_core.kernels.policy import WITH_SCALES
 from kt_core.weights import Matrix, decode_matrix
-
-# Largest error allowed, relative to sum |x w|, the size of what is added up. One float32 rounding is 6e-8
-# of a partial sum; in random order they average out, and 1e-6 is room for the worst of some 10^5 outputs with
-# outliers that come early. int8 groups are exact inside, so only additions between groups and the products
-# with two scales round; where a format adds a minimum, that and q cancel, so partial sums exceed |x w|.
-# bf16 tiers may flush subnormal products.
-WITH_MINIMUM = {"Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"}
-TOLERANCE = {format: 2e-6 if format in WITH_MINIMUM else 1e-6 for format in POLICY}
 
 # The contract that a user may rely on for every format but F32.
 CONTRACT = 2e-3
@@ -117,10 +111,6 @@ def inputs(tokens: int, cols: int, seed: int = 1) -> np.ndarray:
     if tokens > 3:
         x[3] = 0
     return x
-
-
-def tiers() -> list[str]:
-    return [tier["name"] for tier in info()["tiers"] if tier["runnable"]]
 
 
 def layer_tiers() -> list[str]:

@@ -8,9 +8,9 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from blocks import random_blocks, scale_bytes
 
 from kt_core import errors
+from kt_core.bench.blocks import random_blocks, scale_bytes
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_deterministic, set_threads
 from kt_core.kernels.policy import WITH_SCALES

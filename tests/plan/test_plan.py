@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from scaled import KINDS, random_matrix
 
 from kt_core import config
+from kt_core.bench.scaled import KINDS, random_matrix
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
-from kt_core.types import Machine, ModelFiles, ModelSpec, Plan
+from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Plan
 
 GIB = 2**30
 AVX2 = ("avx2", "f16c", "fma")
@@ -241,3 +241,18 @@ def test_threads_end_where_the_setting_does() -> None:
     for count in (MOST_THREADS + 1, 10**20):
         with pytest.raises(UsageError):
             plan(machine(16), spec(4), threads=count)
+
+
+def test_a_profile_predicts_and_decides_nothing() -> None:
+    """8 of 16 experts are 3/8 of the weights and the rest 1/4: a token reads 2.5 of 4 GiB."""
+    rates = {1: 10e9, 8: 50e9, 64: 90e9}
+    profile = MachineProfile({}, 0.0, read_rates=rates, unit_rates={}, link_rates={})
+    plain = plan(machine(), spec())
+    made = make_plan(machine(), FILES, spec(), {}, profile)
+    assert plain.predicted == {}
+    assert made.decisions == plain.decisions
+    assert made.predicted["decode_tokens_per_second"] == pytest.approx(50e9 / (2.5 * GIB))
+    nearest = make_plan(machine(), FILES, spec(), {"threads": 2}, profile)
+    assert nearest.predicted["decode_tokens_per_second"] == pytest.approx(10e9 / (2.5 * GIB))
+    empty = MachineProfile({}, 0.0, {}, {}, {})
+    assert make_plan(machine(), FILES, spec(), {}, empty).predicted == {}

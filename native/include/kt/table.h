@@ -175,6 +175,15 @@ struct Prefill {
     uint32_t from[kPolicies];
 };
 
+// Arithmetic units that products are made with. A tier without a dot product for bfloat16 or int8 makes them
+// with the instructions that its kernels use instead.
+enum class Unit : uint8_t { kF32, kBf16, kInt8, kTileBf16, kTileInt8 };
+constexpr size_t kUnits = 5;
+
+// Keeps a unit as busy as it can be for `rounds` rounds and returns the operations that were done: a multiply
+// and an add are two.
+using PeakFn = double (*)(size_t rounds);
+
 // A null entry means: use the next runnable tier below.
 struct KernelTable {
     const char* name;
@@ -183,6 +192,7 @@ struct KernelTable {
     FormatEntry formats[kFormatSlots];
     Prefill prefill;
     LayerOps layer{};
+    PeakFn peaks[kUnits]{};  // null where no tier has the unit
 };
 
 }  // namespace kt

@@ -1,8 +1,13 @@
 """Random weights of the formats with scales beside the data: any bits but NaN, scales that are ordinary numbers."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from kt_core.weights import Matrix
+
+Bytes = npt.NDArray[np.uint8]
 
 # Kinds of scales, and sizes of groups, that take turns with the seed and the shape.
 KINDS = {
@@ -17,10 +22,10 @@ KINDS = {
     "INT8_CHANNEL": ("F32", "BF16", "F16"),
 }
 GROUPS = {"MXFP8": 32, "MXFP4_HF": 32, "NVFP4": 16, "FP8_BLOCK": 128}
-FLOATS = {"F32": np.float32, "F16": np.float16}
+FLOATS: dict[str, Any] = {"F32": np.float32, "F16": np.float16}
 
 
-def random_scales(kind: str, shape: tuple[int, int], rng: np.random.Generator, size: float) -> np.ndarray:
+def random_scales(kind: str, shape: tuple[int, int], rng: np.random.Generator, size: float) -> Bytes:
     """Numbers from size / 4 to size, uint8 [rows, bytes of a row]."""
     if kind == "E8M0":
         top = int(np.log2(size)) + 127
@@ -46,7 +51,7 @@ def random_matrix(
     rng = np.random.default_rng(seed)
     kind = KINDS[format][(seed + rows + cols // 32) % len(KINDS[format])]
 
-    def bits(*shape: int) -> np.ndarray:
+    def bits(*shape: int) -> Bytes:
         return rng.integers(0, 256, shape, dtype=np.uint8)
 
     if format in ("INT8_CHANNEL", "FP8_CHANNEL", "FP8_BLOCK", "MXFP8"):
