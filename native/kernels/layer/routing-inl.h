@@ -47,11 +47,14 @@ constexpr float kTaken = -__builtin_inff(), kOutside = -3e38f, kLowest = -1e38f;
 
 // The index of the largest of n values, the first of equal ones; n where all are taken.
 inline size_t best_of(const float* x, size_t n) {
-    size_t best = n;
-    for (size_t i = 0; i < n; ++i) {
-        if (x[i] > (best < n ? x[best] : kTaken)) best = i;
+    F32x16 tops = all_lanes(kTaken);
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) tops = larger(tops, load_f32(x + i));
+    float top = largest(tops);
+    for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+    for (i = 0; i < n && (x[i] != top || top == kTaken); ++i) {
     }
-    return best;
+    return i;
 }
 
 inline float sum_of_best(float* x, size_t n, size_t count) {
