@@ -27,9 +27,9 @@ NOTHING = Shape("", 0, 0, 0, 0)  # ceilings have none
 CHECK_UNITS = 4  # experts of a check, of which a token takes two: what more of them add is the same again
 PROBE_SHARE = 16  # the read probe takes at most this part of the available memory
 
-# Formats with scales beside the data -> bits that a weight takes, scales included, at most. They have blocks of 32.
+# Formats with scales beside the data -> bits that a weight takes with its scales, nearly. They have blocks of 32.
 SCALED = {
-    "MXFP4_HF": 4.25, "NVFP4": 4.5, "INT4": 5.5, "GPTQ": 5.5, "AWQ": 5.5, "INT8_CHANNEL": 8.1,
+    "MXFP4_HF": 4.25, "NVFP4": 4.5, "INT4": 4.6, "GPTQ": 4.6, "AWQ": 4.6, "INT8_CHANNEL": 8.1,
     "FP8_BLOCK": 8.1, "FP8_CHANNEL": 8.1, "MXFP8": 8.25,
 }  # fmt: skip
 

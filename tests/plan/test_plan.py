@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from scaled import KINDS, random_matrix
 
 from kt_core import config
+from kt_core.bench.scaled import KINDS, random_matrix
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
