@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kt_cli import output, servers
 from kt_core import config, paths
-from kt_core.errors import KTError, UsageError
+from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
 from kt_core.messages import t
 from kt_core.types import Machine
 
@@ -253,34 +253,49 @@ def _install(name: str) -> str:
 
 
 def settings() -> list[Check]:
-    file = paths.config_file()
     try:
         config.load()
+        file = paths.config_file()
     except KTError as error:
         what, why, next_step = error.lines()
-        status = WARN if isinstance(error, UsageError) else ERROR  # the shell's environment, or the file
+        # WARN for the shell's environment, which is easily mended, and not for the file
+        status = WARN if isinstance(error, UsageError | EnvironmentProblem) else ERROR
         return [Check("settings", status, f"{what} {why}", next_step)]
     return [Check("settings", OK, str(file) if file.exists() else t("doctor.no_settings"))]
 
 
 def folders() -> list[Check]:
+    return [_folder("models", _models_dir), _folder("state", paths.state_dir)]
+
+
+def _models_dir() -> Path:
     from kt_core.models import store
 
     try:
-        models = store.models_dir()
-    except KTError:  # a broken settings file, reported above
-        models = paths.default_models_dir()
-    checks = []
-    for name, folder in (("models", models), ("state", paths.state_dir())):
+        return store.models_dir()
+    except (BadData, UsageError):  # a broken settings file, reported above
+        return paths.default_models_dir()
+
+
+def _folder(name: str, where: Callable[[], Path]) -> Check:
+    """Whether kt can keep things in the folder, which need not be there yet."""
+    try:
+        folder = where()
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        value = t("doctor.folder", folder=folder, free=output.size(shutil.disk_usage(existing).free))
-        if not os.access(existing, os.W_OK):
-            checks.append(Check(name, ERROR, value, t("doctor.not_writable", folder=existing)))
-        elif name == "models" and shutil.disk_usage(existing).free < LOW_DISK:
-            checks.append(Check(name, WARN, value, t("doctor.low_disk")))
-        else:
-            checks.append(Check(name, OK, value))
-    return checks
+        free = shutil.disk_usage(existing).free
+    except KTError as error:
+        what, why, next_step = error.lines()
+        return Check(name, ERROR, f"{what} {why}", next_step)
+    except OSError as error:
+        return Check(name, ERROR, str(error), t("doctor.not_writable", folder=folder))
+    value = t("doctor.folder", folder=folder, free=output.size(free))
+    if not existing.is_dir():
+        return Check(name, ERROR, value, t("doctor.not_a_folder", file=existing))
+    if not os.access(existing, os.W_OK):
+        return Check(name, ERROR, value, t("doctor.not_writable", folder=existing))
+    if name == "models" and free < LOW_DISK:
+        return Check(name, WARN, value, t("doctor.low_disk"))
+    return Check(name, OK, value)
 
 
 def running_servers() -> list[Check]:

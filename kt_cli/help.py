@@ -4,7 +4,7 @@ The command tree carries message keys where other programs carry text, so one tr
 language; this file turns a command into the page that a person reads.
 """
 
-import shutil
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +17,7 @@ from kt_core.messages import t
 GLOBAL = ("json", "quiet", "color")  # options that every command takes
 MAX_WIDTH = 100
 LEFT = 30  # cells of the left column; a longer name gets its own line
+BELOW = 6  # cells that text below its name is indented by
 
 
 class Command(TyperCommand):
@@ -72,9 +73,9 @@ def summary(key: str) -> str:
 
 def page(command: Any, ctx: Any) -> str:
     """The help page of a command or group."""
-    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    width = min(output.width(sys.stdout), MAX_WIDTH)
     parts = [f"{t('cli.usage')}{usage(command, ctx)}\n"]
-    parts.append("\n".join(line for text in t(command.help).split("\n") for line in wrap(text, width)) + "\n")
+    parts.append("\n".join(line for text in t(command.help).split("\n") for line in output.wrap(text, width)) + "\n")
     if command.epilog:
         lines = "\n".join(f"  {line}" for line in t(command.epilog).split("\n"))
         parts.append(f"{t('cli.examples')}\n{lines}\n")
@@ -141,30 +142,15 @@ def option_help(param: Any) -> str:
 
 
 def columns(rows: list[tuple[str, str]], width: int) -> Iterator[str]:
-    """Name and wrapped text side by side."""
+    """Name and wrapped text side by side, or the text below the name where the terminal is narrow."""
     left = min(max(output.cells(name) for name, _ in rows) + 4, LEFT)
+    if width - left < output.LEAST_WIDTH:
+        left = BELOW
     for name, text in rows:
-        lines = wrap(text, max(width - left, 30))
+        lines = output.wrap(text, width - left)
         if output.cells(name) + 4 > left:
             yield f"  {name}"
             yield " " * left + lines[0]
         else:
             yield f"  {name}" + " " * (left - 2 - output.cells(name)) + lines[0]
         yield from (" " * left + line for line in lines[1:])
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces and between Chinese characters."""
-    lines, line, word = [], "", ""
-    for char in f"{text} ":
-        wide = output.cells(char) == 2
-        if not wide and char != " ":
-            word += char
-            continue
-        piece = word + (char if wide else "")
-        if output.cells(line + piece) > width and line:
-            lines.append(line.rstrip())
-            line = ""
-        line += piece + ("" if wide else " ")
-        word = ""
-    return [*lines, line.rstrip()] if line.strip() or not lines else lines

@@ -286,7 +286,7 @@ def wait_ready(child: Child, stream: Iterator[dict[str, Any]]) -> str:
             elif kind == "ready":
                 return str(event["url"])
             elif kind == "warning":
-                output.warn(str(event.get("what", "")))
+                output.warn(*str(event.get("what", "")).splitlines())
             elif kind == "error":
                 raise failure(child, event)
     raise failure(child, None)
@@ -296,7 +296,7 @@ def watch(child: Child, stream: Iterator[dict[str, Any]]) -> None:
     """Stay with a ready server until it ends; an end that nobody asked for is an error."""
     for event in stream:
         if event.get("event") == "warning":
-            output.warn(str(event.get("what", "")))
+            output.warn(*str(event.get("what", "")).splitlines())
         elif event.get("event") == "error":
             raise failure(child, event)
     if child.process.wait() != 0:

@@ -5,9 +5,11 @@ import io
 import os
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -192,7 +194,10 @@ def _other(failure: Exception, args: list[str]) -> int:
         output.error(wrong)
         return wrong.exit_code
     _debug()
-    log = paths.state_dir() / "logs" / "crash.log"
+    try:
+        log = paths.state_dir() / "logs" / "crash.log"
+    except KTError:  # no home folder
+        log = Path(tempfile.mkdtemp(prefix="kt-")) / "crash.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(traceback.format_exc(), encoding="utf-8")

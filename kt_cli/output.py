@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1  # of the JSON documents; grows when a field is removed or changes its meaning
 PLAIN_PROGRESS_SECONDS = 5.0  # between two progress lines when stderr is not a terminal
 
+LEAST_WIDTH = 24  # cells in which text is still readable
+BELOW = 4  # cells that a table's last column is indented by where it stands below the others
+
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # what the server reports -> what a person reads; the store reports stages in words already
 STAGES = {
@@ -46,6 +49,7 @@ class _Settings:
     quiet: bool = False
     color: str = "auto"  # auto, always, never
     document_written: bool = False
+    live: Any = None  # the bars that stand on the terminal now
 
 
 _settings = _Settings()
@@ -186,7 +190,13 @@ def _lines_of(first: str, *more: str) -> None:
 
 
 def _talk(line: str) -> None:
-    """A line on stderr. Where nobody can read it any more, as on a closed terminal, the work goes on in silence."""
+    """A line on stderr, above the bars that stand there. On a closed terminal the work goes on in silence."""
+    line = folded(line, sys.stderr)
+    if _settings.live:
+        from rich.text import Text
+
+        _settings.live.console.print(Text.from_ansi(line), soft_wrap=True)
+        return
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -213,7 +223,7 @@ def _bars() -> Iterator["Progress"]:
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=min(30, max(6, width(sys.stderr) - 50))),
         TextColumn("{task.fields[amount]}"),
         TimeRemainingColumn(compact=True),
     )
@@ -227,7 +237,11 @@ def _bars() -> Iterator["Progress"]:
                 tasks[stage] = bars.add_task(stage_name(stage), total=None, amount="")
             bars.update(tasks[stage], completed=done, total=total or None, amount=amount(done, total, unit))
 
-        yield report
+        _settings.live = bars
+        try:
+            yield report
+        finally:
+            _settings.live = None
 
 
 def _lines() -> "Progress":
@@ -286,14 +300,68 @@ def size(count: float) -> str:
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] = (), indent: int = 0) -> str:
     """Columns of text, two spaces apart, by the cells that a terminal uses (Chinese takes two)."""
+    return "\n".join(lines(rows, header, indent))
+
+
+def lines(rows: Sequence[Sequence[str]], header: Sequence[str] = (), indent: int = 0) -> list[str]:
+    """The header, if any, and each row of a table. On a terminal the last column is folded into the room that the
+    others leave, or stands below them where that is too little; a row has several lines then.
+    """
     shown = [list(header), *map(list, rows)] if header else [list(row) for row in rows]
     widths = [max(map(cells, column)) for column in zip(*shown, strict=True)]
-    lines = []
+    left = indent + sum(widths[:-1]) + 2 * len(widths[:-1])
+    room = width(sys.stdout) - left if is_terminal(sys.stdout) else sys.maxsize
+    below = room < min(LEAST_WIDTH, widths[-1])
+    start = indent + BELOW if below else left
+    found = []
     for number, row in enumerate(shown):
-        padded = [cell + " " * (width - cells(cell)) for cell, width in zip(row[:-1], widths, strict=False)]
-        line = " " * indent + "  ".join([*padded, row[-1]]).rstrip()
-        lines.append(paint(line, "dim", sys.stdout) if header and number == 0 else line)
-    return "\n".join(lines)
+        padded = [cell + " " * (wide - cells(cell)) for cell, wide in zip(row[:-1], widths, strict=False)]
+        folded = wrap(row[-1], room + left - start)
+        first = [] if below else [folded.pop(0)]
+        head = (" " * indent + "  ".join([*padded, *first])).rstrip()
+        rest = [" " * start + line for line in folded if line]
+        text = "\n".join([head, *rest])
+        found.append(paint(text, "dim", sys.stdout) if header and number == 0 else text)
+    return found
+
+
+def width(stream: IO[str]) -> int:
+    """Columns of the terminal at `stream`; COLUMNS counts first, and 80 where there is none."""
+    given = os.environ.get("COLUMNS", "")
+    try:
+        found = int(given) if given.isdecimal() and int(given) else os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        found = 80
+    return max(found, LEAST_WIDTH)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces and between Chinese characters; a longer word stays whole."""
+    lines, line, word = [], "", ""
+    for char in f"{text} ":
+        wide = cells(char) == 2
+        if not wide and char != " ":
+            word += char
+            continue
+        piece = word + (char if wide else "")
+        if cells(line + piece) > width and line:
+            lines.append(line.rstrip())
+            line = ""
+        line += piece + ("" if wide else " ")
+        word = ""
+    return [*lines, line.rstrip()] if line.strip() or not lines else lines
+
+
+def folded(text: str, stream: IO[str]) -> str:
+    """`text` for the terminal at `stream`: words stay whole, and what continues a line is indented two more."""
+    if not is_terminal(stream):
+        return text
+    found = []
+    for line in text.split("\n"):
+        indent = len(line) - len(line.lstrip(" "))
+        first, *rest = wrap(line[indent:], width(stream) - indent - 2)
+        found += [" " * indent + first, *(" " * (indent + 2) + more for more in rest)]
+    return "\n".join(found)
 
 
 def cells(text: str) -> int:

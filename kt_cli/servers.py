@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kt_core import paths
+from kt_core.errors import EnvironmentProblem
 from kt_core.types import Plan
 
 
@@ -27,7 +28,11 @@ class Server:
 def running() -> list[Server]:
     """Servers that are alive, newest first. State files of dead ones are deleted on the way."""
     found = []
-    for file in paths.state_dir().glob("servers/[0-9]*.json"):
+    try:
+        files = list((paths.state_dir() / "servers").glob("[0-9]*.json"))
+    except (EnvironmentProblem, OSError):  # no home folder, or one that cannot be read: nothing was noted there
+        return []
+    for file in files:
         server = _read(file)
         if server is None:
             continue

@@ -7,12 +7,13 @@ comments and writes it beside and renames. A file that cannot be read is never o
 import importlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kt_core import paths
-from kt_core.errors import BadData, KTError, NotFound, UsageError
+from kt_core.errors import BadData, EnvironmentProblem, KTError, NotFound, UsageError
 from kt_core.messages import t
 
 
@@ -79,7 +80,10 @@ def setting(key: str) -> Setting:
 
 def load() -> Config:
     """Read the environment and the file. Raises BadData (file) or UsageError (environment)."""
-    file_values = _file_values(paths.config_file())
+    try:
+        file_values = _file_values(paths.config_file())
+    except EnvironmentProblem:  # no home folder, so no file
+        file_values = {}
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for entry in SETTINGS:
@@ -237,7 +241,7 @@ def _present(file: Path) -> bool:
 def _parse_file(file: Path) -> Any:
     """The file as a tomlkit document; an empty one when there is no file."""
     try:
-        text = file.read_text(encoding="utf-8") if _present(file) else ""
+        text = file.read_text(encoding="utf-8-sig") if _present(file) else ""  # some editors begin with a mark
     except UnicodeDecodeError as error:
         raise BadData("config.not_text", file=file, position=error.start) from error
     except OSError as error:
@@ -290,7 +294,8 @@ def _write(file: Path, text: str) -> None:
             os.fsync(out.fileno())
         beside.replace(target)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise KTError("config.cannot_write", file=file, reason=error.strerror or error) from error
 
 

@@ -1,6 +1,7 @@
 """What the process tells its parent: one JSON object a line on a pipe."""
 
 import json
+import logging
 import os
 import stat
 import threading
@@ -54,3 +55,15 @@ class Events:
     def error(self, error: KTError) -> None:
         what, why, next_step = error.lines()
         self.emit("error", what=what, why=why, next=next_step, exit_code=error.exit_code)
+
+
+class Warnings(logging.Handler):
+    """Passes what kt logs as a warning on as an event: the log is a file that nobody watches."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__(logging.WARNING)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING:  # a failure has an event of its own
+            self._events.emit("warning", what=record.getMessage())

@@ -42,10 +42,10 @@ def _report(found: list[checks.Check]) -> str:
     for check, row in zip(found, _rows(found), strict=True):
         lines.append(row)
         if check.suggestion:
-            lines.append(f"      {check.suggestion}")
+            lines.append(output.folded(f"      {check.suggestion}", sys.stdout))
     return "\n".join(lines)
 
 
 def _rows(found: list[checks.Check]) -> list[str]:
     marked = [(output.paint(t(MARKS[c.status][0]), MARKS[c.status][1], sys.stdout), c.name, c.value) for c in found]
-    return output.table(marked).splitlines()
+    return output.lines(marked)

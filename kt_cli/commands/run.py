@@ -1,6 +1,7 @@
 """`kt run`: start a model and serve it, or answer one question."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -140,8 +141,8 @@ def _plan_text(plan: Plan) -> str:
     memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
     most = plan.predicted.get("decode_tokens_per_second")
     memory += [(t("run.predicted"), "", t("run.tokens_per_second", rate=f"{most:.3g}"))] if most else []
-    address = t("run.would_listen", host=plan.server.host, port=plan.server.port)
-    title = t("run.plan_title", name=plan.model.name, path=Path(plan.model.path))
+    address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)
+    title = output.folded(t("run.plan_title", name=plan.model.name, path=Path(plan.model.path)), sys.stdout)
     return "\n".join([title, "", output.table(rows, header), "", output.table(memory), address])
 
 

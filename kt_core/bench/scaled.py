@@ -18,7 +18,7 @@ KINDS = {
     "NVFP4": ("E4M3",),
     "INT4": ("BF16", "F16", "F32"),
     "GPTQ": ("F16", "BF16", "F32"),
-    "AWQ": ("F16", "BF16"),
+    "AWQ": ("F16", "BF16", "F32"),
     "INT8_CHANNEL": ("F32", "BF16", "F16"),
 }
 GROUPS = {"MXFP8": 32, "MXFP4_HF": 32, "NVFP4": 16, "FP8_BLOCK": 128}
@@ -71,8 +71,7 @@ def random_matrix(
 def _random_int4(format: str, rows: int, cols: int, kind: str, group: int, zeros: bool | None, seed: int) -> Matrix:
     rng = np.random.default_rng(seed)
     groups = 1 if group == -1 else cols // group
-    # float32 scales times zero points are not exact, and a kernel may round them apart
-    usual = kind != "F32" and (seed + rows // 2) % 2 == 0 and (format == "INT4" or rows % 8 == 0)
+    usual = (seed + rows // 2) % 2 == 0 and (format == "INT4" or rows % 8 == 0)
     with_zeros = format == "AWQ" or (usual if zeros is None else zeros)
     shapes = {
         "INT4": ((rows, cols // 2), (rows, groups), (rows, -(-groups // 2))),

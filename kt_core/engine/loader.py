@@ -1,21 +1,26 @@
 """From a plan to a model that runs: skeleton on the meta device, rules, weights, tokenizer."""
 
+import inspect
 import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from kt_core import inject, kernels
 from kt_core.engine.config import blamed_on, model_config, unknown_family
-from kt_core.engine.runner import TransformersRunner
+from kt_core.engine.kept import Kept, fitting_context, kept, report
+from kt_core.engine.runner import CACHE_NAMES, TransformersRunner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
-from kt_core.errors import BadData, NotFound
+from kt_core.errors import BadData, NotFound, Unsupported
 from kt_core.formats import gguf
+from kt_core.messages import t
 from kt_core.operators.base import Operator
 from kt_core.types import Plan, Progress
 from kt_core.weights import Weights, open_weights
@@ -42,26 +47,44 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     tokenizer = load_tokenizer(plan.model, header)
     weights = open_weights(plan.model, header)
     rules = plan.value("rules")
-    model = build(weights, progress, Path(rules) if rules else None)
+    context = int(plan.value("context"))
+
+    def agree(found: Kept) -> None:
+        nonlocal context
+        report(found, sum(plan.spec.bytes_by_part.values()))
+        context = fitting_context(plan, found)
+
+    model = build(weights, progress, Path(rules) if rules else None, agree)
     model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
-    return TransformersRunner(model, max_context=int(plan.value("context"))), tokenizer
+    return TransformersRunner(model, max_context=context), tokenizer
 
 
-def build(weights: Weights, progress: Progress, rule_file: Path | None = None) -> PreTrainedModel:
+def build(
+    weights: Weights,
+    progress: Progress,
+    rule_file: Path | None = None,
+    agree: Callable[[Kept], None] = lambda found: None,
+) -> PreTrainedModel:
     """The model of `weights`, every layer in place and loaded, in evaluation mode.
 
-    The operators are those of the rule file, by default kt's own.
+    The operators are those of the rule file, by default kt's own. `agree` hears what stays transformers' own against
+    a rule before any weight is read.
     """
     config = model_config(weights.config(), weights.described_in)
     rules = inject.read_rules(rule_file or inject.default_rules())
     model = _skeleton(config, weights.described_in)
+    # A checkpoint of the model without its head has names without the prefix, and some families publish theirs so.
+    weights.tie({f"{model.base_model_prefix}.{name}": name for name in weights.names()})
+    weights.tie(model.all_tied_weights_keys)
     decisions = inject.decide(model, rules)
     if rule_file:
         for rule in inject.unused_rules(rules, decisions):
-            log.warning("%s: this rule matches no module", rule.where)
+            log.warning("%s", t("inject.unused_rule", where=rule.where))
+    agree(kept(model, decisions, weights))
     model = inject.apply(model, decisions, weights, config)
     _load_operators(model, progress)
+    _compute_buffers(model)
     _load_rest(model, weights)
     _check_unused(model, weights, config)
     return model.eval()
@@ -72,7 +95,12 @@ def _skeleton(config: PretrainedConfig, path: str) -> PreTrainedModel:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise unknown_family(config.model_type, "AutoModelForCausalLM")
     with torch.device("meta"), blamed_on(path):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # An encoder's attention looks ahead, and a model without a cache would forget all but the last token.
+    encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(model.config, "is_decoder", True)
+    if encoder or not set(CACHE_NAMES) & inspect.signature(model.forward).parameters.keys():
+        raise Unsupported("inject.no_generator", family=config.model_type)
+    return model
 
 
 def _load_operators(model: nn.Module, progress: Progress) -> None:
@@ -87,18 +115,10 @@ def _load_operators(model: nn.Module, progress: Progress) -> None:
 
 
 def _load_rest(model: PreTrainedModel, weights: Weights) -> None:
-    """Parameters and buffers of the modules that stayed transformers' own.
-
-    Buffers that are not stored (rotary frequencies) were lost on the meta device and are made again
-    by the model's own initialiser; the stored ones are read. A name the checkpoint lacks is an error.
-    """
+    """Parameters and stored buffers of the modules that stayed transformers' own. A name the checkpoint lacks is an error."""
     missing = []
     for prefix, module in model.named_modules():
         computed = module._non_persistent_buffers_set
-        if computed:
-            for name in computed:
-                module._buffers[name] = torch.empty_like(module._buffers[name], device="cpu")
-            model._init_weights(module)
         stored = {**module._parameters, **{n: b for n, b in module._buffers.items() if n not in computed}}
         for name, old in stored.items():
             if old is None:
@@ -118,6 +138,36 @@ def _load_rest(model: PreTrainedModel, weights: Weights) -> None:
         raise BadData("inject.missing", count=len(missing), names=", ".join(missing[:5]))
 
 
+def _compute_buffers(model: PreTrainedModel) -> None:
+    """Buffers that are not stored (rotary frequencies) were lost on the meta device: the models' own initialisers make
+    them again. Some are made by the module that holds them, some by one above it.
+
+    Raises Unsupported for a buffer that none of them made.
+    """
+    holders = {path: m for path, m in model.named_modules() if m._non_persistent_buffers_set}
+    for module in holders.values():
+        for name in module._non_persistent_buffers_set:
+            if (old := module._buffers[name]) is not None:
+                unset = torch.nan if old.is_floating_point() else 0
+                module._buffers[name] = torch.full_like(old, unset, device="cpu")
+    above = {path[:end] for path in holders for end in [0, *(m.start() for m in re.finditer(r"\.", path)), len(path)]}
+    for path in sorted(above, key=len, reverse=True):  # what lies deeper comes first, as transformers does it
+        _nearest_model(model, path)._init_weights(model.get_submodule(path))
+    for path, module in holders.items():
+        for name in module._non_persistent_buffers_set:
+            if (made := module._buffers[name]) is not None and made.is_floating_point() and made.isnan().any():
+                raise Unsupported("inject.buffer", name=f"{path}.{name}", cls=type(module).__name__)
+
+
+def _nearest_model(model: PreTrainedModel, path: str) -> PreTrainedModel:
+    """The innermost model of transformers that the module at `path` is, or belongs to: initialisers read its fields."""
+    nearest, module = model, model
+    for part in path.split(".") if path else ():
+        module = getattr(module, part)
+        nearest = module if isinstance(module, PreTrainedModel) else nearest
+    return nearest
+
+
 def _check_unused(model: PreTrainedModel, weights: Weights, config: PretrainedConfig) -> None:
     """Every checkpoint tensor was used, or is known to have no place: the layers of multi-token
     prediction behind the last one, computed buffers, and a stored head that is tied."""
@@ -128,7 +178,7 @@ def _check_unused(model: PreTrainedModel, weights: Weights, config: PretrainedCo
         layer = LAYER.search(name)
         if layer and int(layer.group(1)) >= layers:
             return True
-        if config.tie_word_embeddings and name.endswith("lm_head.weight"):
+        if name in model.all_tied_weights_keys:
             return True
         return bool(COMPUTED.search(name)) or any(p.search(name) for p in ignored if "layers" not in p.pattern)
 

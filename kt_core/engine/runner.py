@@ -23,20 +23,21 @@ class Runner(Protocol):
         ...
 
 
+CACHE_NAMES = ("cache", "past_key_values")  # transformers renamed the argument
+
+
 class TransformersRunner:
     """Runs any causal language model of transformers, on the device that its parameters are on."""
 
     def __init__(self, model: Any, max_context: int | None = None) -> None:
         text = model.config.get_text_config()
         self.max_context: int = max_context or text.max_position_embeddings
-        head = getattr(model.get_output_embeddings(), "weight", None)
-        self.vocab: int = text.vocab_size if head is None else head.shape[0]
+        self.vocab: int = getattr(model.get_output_embeddings(), "out_features", text.vocab_size)
         self.eos_ids = _eos_ids(model, text)
         self._model = model
-        self._device = model.device
-        # transformers renamed the argument; the old name works in newer releases only with a warning.
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))  # an injected one has none
         named = inspect.signature(model.forward).parameters
-        self._cache_name = "cache" if "cache" in named else "past_key_values"
+        self._cache_name = next((name for name in CACHE_NAMES if name in named), CACHE_NAMES[-1])
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in named else {}
 
     def new_cache(self) -> DynamicCache:

@@ -12,21 +12,27 @@ from kt_core.inject.rules import Rule
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens to the module at `key` ("" is the root): `replacement` None keeps it."""
+    """What happens to the module at `key` ("" is the root): `replacement` None keeps it.
+
+    `unfit` says why the rule's class cannot stand in for this module, which is kept then.
+    """
 
     key: str
     replacement: type | None
     kwargs: dict[str, Any]
     rule: Rule | None
+    unfit: str = ""
 
 
 def decide(model: nn.Module, rules: Sequence[Rule], device: str = "cpu") -> dict[str, Decision]:
     """The decision for every module, by depth-first walk from the root; nothing is changed.
 
-    A module no rule matches keeps its class and gets `device` for both phases. Modules below a rule
-    with `recursive: false` have no entry.
+    A module no rule matches keeps its class and gets `device` for both phases; so does one that the rule's class
+    finds unfit, by its class method `unfit(module, config) -> reason`, where it has one. Modules below a rule with
+    `recursive: false` have no entry.
     """
-    return {d.key: d for d in _walk(model, "", rules, device)}
+    config = getattr(model, "config", None)
+    return {d.key: d for d in _walk(model, "", rules, device, config)}
 
 
 def unused_rules(rules: Sequence[Rule], decisions: dict[str, Decision]) -> list[Rule]:
@@ -35,16 +41,18 @@ def unused_rules(rules: Sequence[Rule], decisions: dict[str, Decision]) -> list[
     return [rule for rule in rules if id(rule) not in used]
 
 
-def _walk(module: nn.Module, key: str, rules: Sequence[Rule], device: str) -> Iterator[Decision]:
+def _walk(module: nn.Module, key: str, rules: Sequence[Rule], device: str, config: Any) -> Iterator[Decision]:
     rule = next((r for r in rules if _matches(r, module, key)), None)
-    if rule is None:
-        yield Decision(key, None, {"generate_device": device, "prefill_device": device}, None)
+    check = getattr(rule.replace_class, "unfit", None) if rule else None
+    unfit = check(module, config) if check else ""
+    if rule is None or unfit:
+        yield Decision(key, None, {"generate_device": device, "prefill_device": device}, rule, unfit)
     else:
         yield Decision(key, rule.replace_class, copy.deepcopy(rule.kwargs), rule)
-    if rule is None or rule.recursive:
+    if rule is None or unfit or rule.recursive:
         for name, child in module._modules.items():
             if child is not None:
-                yield from _walk(child, f"{key}.{name}" if key else name, rules, device)
+                yield from _walk(child, f"{key}.{name}" if key else name, rules, device, config)
 
 
 def _matches(rule: Rule, module: nn.Module, key: str) -> bool:

@@ -103,7 +103,6 @@ class KTMoEWrapper:
             "swiglu_oai" if swiglu_alpha else "silu",
             swiglu_limit or None,
             swiglu_alpha or 1.0,
-            elsewhere=self.gpu_experts_mask,
             pool=self.pool,
         )
         self._loaded = False
@@ -220,7 +219,7 @@ class KTMoEWrapper:
             )
         _check_inputs(x, ids, weights, self.hidden_size, self.num_experts_per_tok)
         defer = self.max_deferred_experts_per_token if self._follower() else 0
-        return _Batch(self._kernel, receive(x, ids, weights, stream), defer)
+        return _Batch(self._kernel, receive(x, ids, weights, stream), self.gpu_experts_mask.clone(), defer)
 
     def _finish(self, compute: Callable[[], torch.Tensor], x: torch.Tensor, stream: Any) -> torch.Tensor:
         try:
@@ -244,17 +243,22 @@ class KTMoEWrapper:
 
 
 class _Batch:
-    """A batch on its way: now() the experts of the largest weights of each token, then later() the other `defer`."""
+    """A batch on its way: now() the experts of the largest weights of each token, then later() the other `defer`.
 
-    def __init__(self, kernel: Experts, inputs: Callable[[], Inputs], defer: int) -> None:
+    `elsewhere` is for both as it was at the beginning, so that an expert moved in between is computed once.
+    """
+
+    def __init__(self, kernel: Experts, inputs: Callable[[], Inputs], elsewhere: torch.Tensor, defer: int) -> None:
         self._kernel = kernel
         self._inputs = inputs
+        self._elsewhere = elsewhere
         self.defer = defer
 
     def now(self) -> torch.Tensor:
         self._x, ids, self._weights = self._inputs()
         if ids.numel() and int(ids.max()) >= self._kernel.num_experts:
             raise ValueError(f"expected ids below {self._kernel.num_experts}, got {int(ids.max())}")
+        ids = ids.masked_fill(self._elsewhere[ids.clamp(min=0)], -1)
         if self.defer:
             smallest = self._weights.argsort(dim=1, stable=True)[:, : self.defer]
             self._later = torch.full_like(ids, -1).scatter_(1, smallest, ids.gather(1, smallest))

@@ -91,6 +91,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "doctor.no_settings": ("defaults; there is no file", "使用默认值；没有设置文件"),
     "doctor.folder": ("{folder}, {free} free", "{folder}，剩余 {free}"),
     "doctor.not_writable": ("{folder} is not writable for this user", "当前用户无权写入 {folder}"),
+    "doctor.not_a_folder": ("{file} is a file, not a folder: move it away", "{file} 是文件而不是文件夹：请将其移走"),
     "doctor.low_disk": (
         "Free some space, or choose another folder: kt config set paths.models DIR",
         "请释放空间，或选择其他文件夹：kt config set paths.models DIR",

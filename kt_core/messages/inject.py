@@ -18,10 +18,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{module} 无法在设备 {device} 上运行。\n算子 {operator} 支持：{known}。\n请修改规则文件中的 generate_device。",
     ),
     "inject.own_forward": (
-        "The module {module} cannot be replaced.\n{cls} is a {operator} layer that computes something of its own.\n"
-        "Leave it as it is by a first rule for its name with the class default (docs/rules.md), given with --rules.",
-        "无法替换模块 {module}。\n{cls} 是有自己计算方式的 {operator} 层。\n"
-        "请用 --rules 给出规则文件，在最前面加一条匹配其名称、类为 default 的规则，保留原样（见 docs/rules.md）。",
+        "{cls} has a forward of its own",
+        "{cls} 有自己的 forward",
     ),
     "inject.embedding": (
         "The token embedding {name} is stored as {format}.\nkt reads embeddings that have no scales beside them.\n"
@@ -29,12 +27,58 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "词嵌入 {name} 以 {format} 存储。\nkt 只支持不带独立缩放系数的词嵌入。\n请选择词嵌入未量化的模型版本或 GGUF 文件。",
     ),
     "inject.activation": (
-        "The experts at {module} use an activation that kt has no kernel for.\nThe activation is {activation}; known: {known}.\nAsk for it in an issue with the model's name.",
-        "{module} 处的专家使用了 kt 没有内核的激活函数。\n激活函数为 {activation}；已支持：{known}。\n请提交 issue 并注明模型名称。",
+        "{cls} has an activation without a kernel ({activation}; known: {known})",
+        "{cls} 的激活函数没有对应的内核（{activation}；已支持：{known}）",
     ),
     "inject.experts_layout": (
-        "The experts at {module} have a layout that kt does not run.\n{reason}\nChoose another model: kt model list",
-        "{module} 处的专家布局 kt 无法运行。\n{reason}\n请选择其他模型：kt model list",
+        "{cls} is not in transformers' form of experts",
+        "{cls} 不符合 transformers 的专家形式",
+    ),
+    "inject.experts_norm": (
+        "{cls} has a norm behind each expert",
+        "{cls} 在每个专家之后有归一化",
+    ),
+    "inject.experts_count": (
+        "The checkpoint does not hold the experts that the model needs.\n"
+        "At {module} it has {found}, the model needs {expected}.\n"
+        "config.json and the weights do not belong together; get the model again: kt model pull NAME",
+        "检查点中的专家与模型不符。\n{module} 处有 {found} 个，模型需要 {expected} 个。\n"
+        "config.json 与权重不匹配；请重新获取模型：kt model pull NAME",
+    ),
+    "inject.kept": (
+        "{count} module(s) of this model have no kernel in kt and run as transformers' own: slower, and {more} bigger.\n"
+        "The first one is {module}: {reason}.\nThe log names all of them.",
+        "该模型有 {count} 个模块在 kt 中没有内核，将由 transformers 自身计算：更慢，且多占 {more} 内存。\n"
+        "第一个是 {module}：{reason}。\n日志中列出了全部模块。",
+    ),
+    "inject.context_reduced": (
+        "The context is {fits} tokens instead of {context}: modules without a kernel take {more} more.\n"
+        "{needed} would be needed, {available} are available.",
+        "上下文为 {fits} 个 token，而非 {context} 个：没有内核的模块多占 {more} 内存。\n需要 {needed}，可用 {available}。",
+    ),
+    "inject.kept_context": (
+        "Model {name} does not fit in memory with a context of {context} tokens.\n"
+        "It takes {needed}, {more} of it for modules that have no kernel in kt and are decoded; {available} are available.\n"
+        "The largest context that fits: --context {fits}. To go on at your own risk: --force",
+        "上下文为 {context} 个 token 时，内存放不下模型 {name}。\n"
+        "需要 {needed}，其中 {more} 用于 kt 中没有内核、需要解码的模块；可用 {available}。\n"
+        "可用的最大上下文：--context {fits}。自担风险继续：--force",
+    ),
+    "inject.kept_too_big": (
+        "Model {name} does not fit in memory.\n"
+        "It takes {needed}, {more} of it for modules that have no kernel in kt and are decoded; {available} are available.\n"
+        "Take a smaller model, or go on at your own risk with --force.",
+        "内存放不下模型 {name}。\n需要 {needed}，其中 {more} 用于 kt 中没有内核、需要解码的模块；可用 {available}。\n"
+        "请换更小的模型，或自担风险使用 --force。",
+    ),
+    "inject.buffer": (
+        "kt cannot make the table {name} of this model.\nThe initialiser of {cls} in the installed transformers does not.\n"
+        "Choose another model: kt model list",
+        "kt 无法生成该模型的表 {name}。\n已安装的 transformers 中 {cls} 的初始化函数没有生成它。\n请选择其他模型：kt model list",
+    ),
+    "inject.unused_rule": (
+        "The rule at {where} matches no module of this model.",
+        "{where} 处的规则不匹配该模型的任何模块。",
     ),
     "inject.missing": (
         "The checkpoint lacks tensors that the model needs.\n{count} are missing, among them {names}.\nThe download may be incomplete: kt model pull NAME",
@@ -47,6 +91,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "inject.unused": (
         "The checkpoint has tensors that the model has no place for.\n{count} were not used, among them {names}.\nThe model type in config.json may be wrong, or this transformers too old: kt doctor",
         "检查点中有模型无法使用的张量。\n{count} 个未被使用，其中包括 {names}。\nconfig.json 中的模型类型可能有误，或 transformers 版本过旧：kt doctor",
+    ),
+    "inject.no_generator": (
+        "The model type {family} does not write text token by token.\n"
+        "It is an encoder, or it keeps no cache of what came before.\nChoose another model: kt model list",
+        "模型类型 {family} 不能逐个 token 地生成文本。\n它是编码器，或不缓存前文。\n请选择其他模型：kt model list",
     ),
     "inject.unknown_family": (
         "The model type {family} is not known to the installed transformers ({version}).\n{reason}\nUpdate it: pip install -U transformers",

@@ -56,6 +56,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Model {name} could not be stored.\n{folder}: {reason}\nMend that, then: kt model pull {name}",
         "无法保存模型 {name}。\n{folder}：{reason}\n解决后再运行：kt model pull {name}",
     ),
+    "models.unreadable": (
+        "The models folder {folder} cannot be read.\n{reason}\nMend that, or choose another one: kt config set paths.models FOLDER",
+        "无法读取模型文件夹 {folder}。\n{reason}\n请修复，或选择其他文件夹：kt config set paths.models FOLDER",
+    ),
+    "models.remove_failed": (
+        "{folder} could not be deleted.\n{reason}\nMend that, and delete what is left of it by hand.",
+        "无法删除 {folder}。\n{reason}\n请修复后手动删除剩余内容。",
+    ),
     "models.no_user": (
         "The models folder {folder} cannot be found.\n{reason}\nChoose another one: kt config set paths.models FOLDER",
         "找不到模型文件夹 {folder}。\n{reason}\n请另选文件夹：kt config set paths.models 文件夹",

@@ -48,6 +48,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The plan {path} cannot be read: {reason}",
         "无法读取计划文件 {path}：{reason}",
     ),
+    "server.no_state": (
+        "The server cannot note that it runs: nothing can be written to {folder}.\n{reason}\n"
+        "Mend that, or set XDG_STATE_HOME to a folder that may be written to.",
+        "服务无法记录其运行状态：无法写入 {folder}。\n{reason}\n请修复，或将 XDG_STATE_HOME 设为可写的文件夹。",
+    ),
     "server.start_failed": (
         "The server could not start: {reason}.\nThis is not a failure that kt knows.\nThe log has the details: {log}",
         "服务无法启动：{reason}。\n这不是 kt 已知的故障。\n详情见日志：{log}",

@@ -13,6 +13,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The fused expert tensor {tensor} has a layout that kt does not read.\nShape {shape}.\nChoose another model.",
         "kt 不支持融合专家张量 {tensor} 的布局。\n形状 {shape}。\n请选择其他模型。",
     ),
+    "weights.conversion": (
+        "The tensor {tensor} is stored in a form that kt does not read.\n"
+        "transformers converts it on loading ({operation}).\nChoose another model.",
+        "kt 不支持读取张量 {tensor} 的存储形式。\ntransformers 加载时会对其进行转换（{operation}）。\n请选择其他模型。",
+    ),
     "weights.expert_missing": (
         "expert {expert} of {prefix} lacks its {part} matrix",
         "{prefix} 的专家 {expert} 缺少 {part} 矩阵",

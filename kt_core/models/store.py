@@ -44,10 +44,13 @@ def models_dir() -> Path:
 
 
 def list_models() -> tuple[Pulled, ...]:
-    """Every model in the store, by name. Folders without a model are left out."""
+    """Every model in the store, by name. Folders without a model are left out. Raises KTError for an unreadable folder."""
     root = models_dir()
-    folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")) if root.is_dir() else []
-    return tuple(Pulled(p.name, p, _bytes(p)) for p in folders if holds_model(p))
+    try:
+        folders = sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != ".") if root.is_dir() else []
+        return tuple(Pulled(p.name, p, _bytes(p)) for p in folders if holds_model(p))
+    except OSError as error:
+        raise KTError("models.unreadable", folder=root, reason=error.strerror or error) from error
 
 
 def path(name: str) -> Path | None:
@@ -78,14 +81,18 @@ def pull(name: str, progress: Progress) -> ModelFiles:
 
 
 def remove(name: str) -> Path:
-    """Delete a pulled model; returns the folder that was deleted. Raises NotFound when it is not pulled."""
+    """Delete a pulled model; returns the folder that was deleted. Raises NotFound when it is not pulled, KTError when
+    the file system refuses."""
     folder = path(name)
     if folder is None:
         pulled = t("output.comma").join(m.name for m in list_models())
         raise NotFound("models.not_pulled", name=name, pulled=pulled or t("models.none"))
     doomed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
-    folder.replace(doomed)  # a kill from here on leaves no half model under its name
-    shutil.rmtree(doomed)
+    try:
+        folder.replace(doomed)  # a kill from here on leaves no half model under its name
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise KTError("models.remove_failed", folder=folder, reason=error.strerror or error) from error
     return folder
 
 

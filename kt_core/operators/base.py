@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from kt_core.errors import Unsupported
+from kt_core.messages import t
 from kt_core.weights import Weights
 
 
@@ -36,11 +37,13 @@ class Operator(nn.Module):
         self.config = config
         object.__setattr__(self, "orig_module", orig_module)
 
-    def _check_plain(self, kind: type[nn.Module]) -> None:
-        """Raises Unsupported when the original is a subclass of `kind` that computes something of its own."""
-        original = type(self.orig_module)
-        if original.forward is not kind.forward:
-            raise Unsupported("inject.own_forward", module=self.key, cls=original.__qualname__, operator=kind.__name__)
+    @classmethod
+    def unfit(cls, module: nn.Module, config: Any) -> str:
+        """Why this operator cannot stand in for `module`, which then stays; empty when it can.
+
+        Asked before anything is read or replaced; `module` is on the meta device.
+        """
+        return ""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -51,3 +54,9 @@ class Operator(nn.Module):
     def load(self) -> None:
         """Read and pack this operator's weights; called once, after the whole model is in place."""
         raise NotImplementedError
+
+
+def own_forward(module: nn.Module, kind: type[nn.Module]) -> str:
+    """The reason why a subclass of `kind` with a forward of its own is unfit; empty for one that has torch's."""
+    original = type(module)
+    return "" if original.forward is kind.forward else t("inject.own_forward", cls=original.__qualname__)

@@ -1,11 +1,13 @@
 """A token embedding that stays in its stored format; only the rows asked for are decoded."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
 
 from kt_core.errors import Unsupported
-from kt_core.operators.base import Operator
+from kt_core.operators.base import Operator, own_forward
 from kt_core.operators.linear import check_shape
 from kt_core.weights import decode
 
@@ -13,13 +15,21 @@ from kt_core.weights import decode
 class Embedding(Operator):
     """ids [...] int64 -> rows [..., hidden] float32, straight from the memory map."""
 
+    @classmethod
+    def unfit(cls, module: nn.Module, config: Any) -> str:
+        return own_forward(module, nn.Embedding)
+
     def load(self) -> None:
-        self._check_plain(nn.Embedding)
         name = f"{self.key}.weight"
         self.matrix = self.weights.matrix(name)
         if self.matrix.scales is not None:
             raise Unsupported("inject.embedding", name=name, format=self.matrix.format)
         check_shape(name, self.matrix, self.orig_module.num_embeddings, self.orig_module.embedding_dim)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """Device, dtype and shape of the table, all that families ask of it besides calling the layer; no values."""
+        return torch.full((1, 1), torch.nan).expand(self.matrix.rows, self.matrix.cols)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         rows = np.ascontiguousarray(self.matrix.data[ids.flatten().numpy()])

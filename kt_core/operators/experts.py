@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from kt_core import kernels
-from kt_core.errors import BadData, Unsupported
+from kt_core.errors import BadData
 from kt_core.kernels import reference
+from kt_core.messages import t
 from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
 from kt_core.weights import Matrix
@@ -22,14 +24,30 @@ from kt_core.weights import Matrix
 class Experts(Operator):
     """Replaces the module named `experts` of any family whose activation has a kernel."""
 
+    @classmethod
+    def unfit(cls, module: nn.Module, config: Any) -> str:
+        name = type(module).__name__
+        missing = [flag for flag in ("has_gate", "has_bias", "is_transposed") if not hasattr(module, flag)]
+        if missing or (module.has_gate and not hasattr(module, "_apply_gate")):
+            return t("inject.experts_layout", cls=name)
+        if getattr(module, "has_post_expert_norm", False):
+            return t("inject.experts_norm", cls=name)
+        try:
+            _gating(module)
+        except Unfit:
+            known = ", ".join(kernels.ACTIVATIONS)
+            return t("inject.activation", cls=name, activation=getattr(config, "hidden_act", None), known=known)
+        return ""
+
     def load(self) -> None:
         original = self.orig_module
-        self._check_layout(original)
-        activation, limit, alpha = self._activation(original)
+        activation, limit, alpha = _gating(original)
         _, hidden, intermediate = original.down_proj.shape
         if original.is_transposed:
             hidden, intermediate = intermediate, hidden
         self.num_experts = original.num_experts
+        if (found := self.weights.experts(self.key)) != self.num_experts:
+            raise BadData("inject.experts_count", module=self.key, found=found, expected=self.num_experts)
         biases = self._biases(original, hidden, intermediate)
         for index in range(self.num_experts):
             parts = self._matrices(index, hidden, intermediate)
@@ -63,49 +81,6 @@ class Experts(Operator):
             raise BadData("inject.shape", name=f"{self.key}.{name}", found=found, expected=expected)
         return bias
 
-    def _check_layout(self, original: Any) -> None:
-        missing = [flag for flag in ("has_gate", "has_bias", "is_transposed") if not hasattr(original, flag)]
-        reason = ""
-        if missing or (original.has_gate and not hasattr(original, "_apply_gate")):
-            reason = f"{type(original).__name__}: not in transformers' form of experts"
-        elif getattr(original, "has_post_expert_norm", False):
-            reason = "has_post_expert_norm = True"
-        elif (found := self.weights.experts(self.key)) != original.num_experts:
-            reason = f"{found} experts stored, {original.num_experts} expected"
-        if reason:
-            raise Unsupported("inject.experts_layout", module=self.key, reason=reason)
-
-    def _activation(self, original: Any) -> tuple[str, float | None, float]:
-        """The kernel's activation, limit and alpha that compute what the module does.
-
-        Families name, clamp and round in their own ways, so the module itself is asked, with numbers from far
-        below to far above its limit; one that none of the kernels agrees with is refused.
-        """
-        limit = _number(original, "limit", "swiglu_limit")
-        alpha = _number(original, "alpha", "swiglu_alpha") or 1.702
-        points = np.linspace(-1, 1, 26) * 2.5 * (limit or 4)
-        gate, up = (values.ravel() for values in np.meshgrid(points, points))
-        found = self._asked(original, torch.from_numpy(gate), torch.from_numpy(up)).numpy()
-        for name in kernels.ACTIVATIONS:
-            if (name in kernels.UNGATED) == original.has_gate:
-                continue
-            if np.allclose(found, reference.hidden(gate, up, name, limit, alpha), rtol=1e-5, atol=1e-6):
-                return name, limit, alpha
-        name = str(getattr(self.config, "hidden_act", None))
-        known = ", ".join(kernels.ACTIVATIONS)
-        raise Unsupported(
-            "inject.activation", module=self.key, activation=f"{type(original).__name__}: {name}", known=known
-        )
-
-    @staticmethod
-    def _asked(original: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        if not original.has_gate:
-            result: torch.Tensor = original.act_fn(up)
-            return result
-        both = torch.cat((gate, up)) if original.is_concatenated else torch.stack((gate, up), -1).flatten()
-        gated: torch.Tensor = original._apply_gate(both)
-        return gated
-
     def forward(self, hidden: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return self.kernel(hidden, ids, weights.float())
 
@@ -123,3 +98,35 @@ def _number(module: Any, *names: str) -> float | None:
     found = (getattr(module, name, None) for name in names)
     numbers = (float(value) for value in found if isinstance(value, int | float))
     return next((value for value in numbers if 0 < value < math.inf), None)
+
+
+class Unfit(Exception):
+    """No kernel computes what the module does between gate, up and down."""
+
+
+def _gating(module: Any) -> tuple[str, float | None, float]:
+    """The kernel's activation, limit and alpha that compute what the module does. Raises Unfit.
+
+    Families name, clamp and round in their own ways, so the module itself is asked, with numbers from far
+    below to far above its limit.
+    """
+    limit = _number(module, "limit", "swiglu_limit")
+    alpha = _number(module, "alpha", "swiglu_alpha") or 1.702
+    points = np.linspace(-1, 1, 26) * 2.5 * (limit or 4)
+    gate, up = (values.ravel() for values in np.meshgrid(points, points))
+    found = _asked(module, torch.from_numpy(gate), torch.from_numpy(up)).numpy()
+    for name in kernels.ACTIVATIONS:
+        if (name in kernels.UNGATED) == module.has_gate:
+            continue
+        if np.allclose(found, reference.hidden(gate, up, name, limit, alpha), rtol=1e-5, atol=1e-6):
+            return name, limit, alpha
+    raise Unfit
+
+
+def _asked(module: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    if not module.has_gate:
+        result: torch.Tensor = module.act_fn(up)
+        return result
+    both = torch.cat((gate, up)) if module.is_concatenated else torch.stack((gate, up), -1).flatten()
+    gated: torch.Tensor = module._apply_gate(both)
+    return gated

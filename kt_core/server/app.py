@@ -1,6 +1,7 @@
 """The web application: routes, the API key, and errors in one shape."""
 
 import hmac
+import logging
 from typing import cast
 
 from fastapi import Depends, FastAPI, Request
@@ -8,10 +9,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kt_core.errors import KTError
 from kt_core.server import errors, health, models, openai
 from kt_core.server.state import State
+
+log = logging.getLogger(__name__)
 
 
 def build_app(state: State) -> FastAPI:
@@ -24,7 +28,7 @@ def build_app(state: State) -> FastAPI:
     app.add_exception_handler(KTError, _known)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(ClientDisconnect, _left)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(_Unexpected)
     return app
 
 
@@ -54,6 +58,26 @@ async def _left(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The traceback goes to the log: Starlette raises the error again for the server to write it there."""
-    return errors.response(KTError("server.internal", reason=type(error).__name__))
+class _Unexpected:
+    """Answers for whatever the routes raise besides, inside of Starlette, which would raise it again behind its answer:
+    the server would then close the connection under a client that may use it for its next request.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:
+            if begun:  # a part of an answer is no answer: only an early end tells the client so
+                raise
+            log.exception("%s %s", scope.get("method"), scope.get("path"))
+            await errors.response(KTError("server.internal", reason=type(error).__name__))(scope, receive, send)

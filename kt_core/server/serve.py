@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 
 from kt_core.errors import BadData, EnvironmentProblem, KTError
-from kt_core.events import Events, one_line, wait_for_parents_end
+from kt_core.events import Events, Warnings, one_line, wait_for_parents_end
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
@@ -35,11 +35,12 @@ _STOP_SECONDS = 5
 
 def serve(plan_file: Path, events: Events, load: Load | None = None) -> int:
     """Serve the plan until told to stop; returns the process's exit code. `load` replaces the engine's loader."""
+    logging.getLogger("kt_core").addHandler(Warnings(events))
     try:
         plan = read_plan(plan_file)
         with listen(plan.server) as listener:
             if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
-                events.emit("warning", what=t("server.wide_bind", host=plan.server.host))
+                log.warning("%s", t("server.wide_bind", host=plan.server.host))
             return asyncio.run(_Process(plan, plan_file, listener, events, load).run())
     except KTError as e:
         events.error(e)
@@ -204,6 +205,9 @@ class _Process:
         try:
             url = url_of(self._plan.server.host, self._listener.getsockname()[1])
             self._write_state(url)
+        except OSError as e:
+            self._fail(KTError("server.no_state", folder=self._file.parent, reason=e.strerror or e))
+            return
         except Exception as e:  # one that got away would end this callback only, and whoever started this would wait
             log.exception("state file")
             self._fail(_unknown(e))

@@ -5,7 +5,7 @@ All come out as one `Rows` for each expert and part.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,35 +92,60 @@ _STACKED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate|up|down)_proj")
 _FUSED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate_up|down)_proj")
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
 # Layouts with input and output exchanged or gate and up interleaved; a shape alone cannot tell them apart.
-_OTHER_LAYOUT = ("llama4", "llama4_text", "aria_text", "openai_privacy_filter", "qwen3_vl_moe")
-_INTERLEAVED = ("gpt_oss",)  # [E, H, 2I], gate and up in turn, and [E, I, H]
-_MIXTRAL_NAMES = ("mixtral", "minimax", "minimax_m2")
-_MIXTRAL_PARTS = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+_OTHER_LAYOUT = ("llama4", "llama4_text", "openai_privacy_filter", "qwen3_vl_moe")
+_TRANSPOSED = {"gpt_oss": 2, "aria_text": 1}  # [E, H, 2I], gate and up in turn or one after the other; and [E, I, H]
+_NUMBERED = re.compile(r"(?<=\.)w([123])(?=\.weight$)")
+_NUMBERED_PARTS = {"1": "gate_proj", "3": "up_proj", "2": "down_proj"}
 
 
 def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) -> NameMap:
     """The map of a transformers checkpoint, in its published or in its fused form."""
     found = NameMap()
     single: dict[str, dict[tuple[int, str], Rows]] = {}
+    renamed = _renamings(str(config.get("model_type")))
     for name, tensor in tensors.items():
         if _needless(name, config):
             found.skipped.add(name)
             continue
-        hf = _renamed(name) if config.get("model_type") in _MIXTRAL_NAMES else name
+        hf = renamed(name)
         if match := _PER_EXPERT.fullmatch(hf):
             single.setdefault(match["prefix"], {})[int(match["expert"]), match["part"]] = _whole(tensor)
-        elif (match := _FUSED.fullmatch(hf)) and len(tensor.shape) == 3:
+        elif (match := _FUSED.fullmatch(hf)) and _is_plain(tensor, match["part"], config):
             _add_fused(found, match["prefix"], match["part"], tensor, config)
+        elif match and config.get("model_type") in _TRANSPOSED and len(tensor.shape) == 3:
+            _add_transposed(found, match["prefix"], match["part"], tensor, config)
         else:
             found.parameters[hf] = _whole(tensor)
     found.experts |= {prefix: _in_order(experts) for prefix, experts in single.items()}
     return found
 
 
-def _renamed(name: str) -> str:
-    """transformers' own renaming of Mixtral-style names (`conversion_mapping.py`)."""
-    name = name.replace(".block_sparse_moe.", ".mlp.")
-    return re.sub(r"(\.experts\.\d+\.)(w[123])\.", lambda m: m[1] + _MIXTRAL_PARTS[m[2]] + ".", name)
+def _renamings(family: str) -> Callable[[str], str]:
+    """From a family's published names to transformers' own, by transformers' table (`conversion_mapping.py`).
+
+    The function raises Unsupported for a tensor that the table converts in more than its name; one tensor for each
+    expert in place of all in one is the form that kernels take.
+    """
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    from transformers.core_model_loading import MergeModulelist, WeightConverter
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    keys = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family), family)
+    steps = [step for key in keys for step in get_checkpoint_conversion_mapping(key) or ()]
+    converters = [step for step in steps if isinstance(step, WeightConverter)]
+    names = [step for step in steps if not isinstance(step, WeightConverter)]
+
+    def renamed(name: str) -> str:
+        for step in names:
+            name = step.rename_source_key(name)[0]
+        converter = next((step for step in converters if step.rename_source_key(name)[1] is not None), None)
+        if converter is None:
+            return name
+        if not isinstance(converter.operations[0], MergeModulelist):
+            raise Unsupported("weights.conversion", tensor=name, operation=type(converter.operations[0]).__name__)
+        return _NUMBERED.sub(lambda match: _NUMBERED_PARTS[match[1]], name)
+
+    return renamed
 
 
 def _needless(name: str, config: dict[str, Any]) -> bool:
@@ -134,15 +159,22 @@ def _needless(name: str, config: dict[str, Any]) -> bool:
     return layers <= int(match[1]) < layers + extra
 
 
+def _is_plain(tensor: TensorInfo, part: str, config: dict[str, Any]) -> bool:
+    """Whether the experts' fused tensor is [experts, out, in], row by row.
+
+    Others stay parameters as they are, for transformers' own module.
+    """
+    family = config.get("model_type")
+    if family in _OTHER_LAYOUT or len(tensor.shape) != 3:
+        return False
+    if family in _TRANSPOSED and not isinstance(tensor, Quantized):  # quantised ones are not transposed
+        return False
+    return tensor.shape[2 if part == "gate_up" else 1] == config.get("hidden_size")
+
+
 def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
-    experts, rows, cols = tensor.shape
-    hidden, family = config.get("hidden_size"), config.get("model_type")
-    found.interleaved = family in _INTERLEAVED and isinstance(tensor, Quantized)  # [E, out, in], row by row
-    if family in _INTERLEAVED and not found.interleaved:
-        _add_interleaved(found, prefix, part, tensor, hidden)
-        return
-    if family in _OTHER_LAYOUT or (cols if part == "gate_up" else rows) != hidden:
-        raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
+    experts, rows, _ = tensor.shape
+    found.interleaved = _TRANSPOSED.get(str(config.get("model_type"))) == 2
     layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
     parts = ("gate", "up") if part == "gate_up" else ("down",)
     count = rows // len(parts)
@@ -152,16 +184,20 @@ def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, confi
             expert[name] = piece
 
 
-def _add_interleaved(found: NameMap, prefix: str, part: str, tensor: TensorInfo, hidden: Any) -> None:
+def _add_transposed(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
     experts, rows, cols = tensor.shape
     # The elements move, so they must be whole; blocks would have to be decoded.
-    if (rows if part == "gate_up" else cols) != hidden or tensor.format not in ("BF16", "F16", "F32"):
+    hidden = rows if part == "gate_up" else cols
+    if hidden != config.get("hidden_size") or tensor.format not in ("BF16", "F16", "F32"):
         raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
-    columns = {"gate": (0, 2), "up": (1, 2)} if part == "gate_up" else {"down": (0, 1)}
+    step = _TRANSPOSED[str(config["model_type"])]
+    columns = (
+        {"gate": (0, step), "up": (1 if step == 2 else cols // 2, step)} if part == "gate_up" else {"down": (0, 1)}
+    )
     layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
     for name, across in columns.items():
         for e, expert in zip(range(experts), layer, strict=False):
-            expert[name] = Rows(tensor, e * rows, rows, (cols // across[1], rows), across=across)
+            expert[name] = Rows(tensor, e * rows, rows, (cols // len(columns), rows), across=across)
 
 
 def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:

@@ -1,6 +1,8 @@
 """Opening a checkpoint: one memory map a file, weights by transformers' parameter names."""
 
 import json
+import math
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from kt_core.weights.names import NameMap, Rows
 
 DECODED_AT_ONCE = 1 << 24  # elements; bounds the float32 copy while a large table is decoded
 
+# Fused parameters of an experts module -> the parts of one expert that they hold, in order.
+_FUSED = {"gate_up_proj": ("gate", "up"), "up_proj": ("up",), "down_proj": ("down",)}
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -47,6 +51,12 @@ class Weights:
         self._config = config
         self._maps: dict[str, npt.NDArray[np.uint8]] = {}
         self._used: set[str] = set()
+        self._same: dict[str, str] = {}
+
+    def tie(self, names: Mapping[str, str]) -> None:
+        """Let each parameter and its value here stand for the other one where the checkpoint holds only one of them."""
+        both = {**{source: target for target, source in names.items()}, **names}
+        self._same |= {name: other for name, other in both.items() if name not in self and other in self}
 
     def config(self) -> dict[str, Any]:
         """The model's config.json as a dict of its own, without what it says about quantisation."""
@@ -60,8 +70,8 @@ class Weights:
 
     def __contains__(self, name: str) -> bool:
         prefix, _, part = name.rpartition(".")
-        fused = part in ("gate_up_proj", "down_proj") and prefix in self._experts
-        return name in self._rows or fused or (name == _HEAD and self._tied)
+        fused = part in _FUSED and prefix in self._experts
+        return name in self._rows or fused or (name == _HEAD and self._tied) or name in self._same
 
     def matrix(self, name: str) -> Matrix:
         """A 2-D weight in its stored form. Raises NotFound, with near names, and BadData for other dimensions."""
@@ -81,10 +91,19 @@ class Weights:
     def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The decoded parameter in its own shape, rounded to `dtype`. Raises NotFound."""
         prefix, _, part = name.rpartition(".")
-        if name not in self._rows and prefix in self._experts and part in ("gate_up_proj", "down_proj"):
-            return self._fused(prefix, ("down",) if part == "down_proj" else ("gate", "up"), dtype)
+        if name not in self._rows and prefix in self._experts and part in _FUSED:
+            return self._fused(prefix, _FUSED[part], dtype)
         rows = self._find(name)
         return self._decoded(self._matrix(rows), dtype).reshape(rows.shape)
+
+    def nbytes(self, name: str) -> int:
+        """Bytes that the parameter takes in the checkpoint. Raises NotFound."""
+        prefix, _, part = name.rpartition(".")
+        if name in self._rows or prefix not in self._experts:
+            found = [self._find(name)]
+        else:
+            found = [expert[p] for expert in self._experts[prefix] for p in _FUSED[part] if p in expert]
+        return sum(rows.tensor.nbytes * math.prod(rows.shape) // max(1, math.prod(rows.tensor.shape)) for rows in found)
 
     def unused(self) -> list[str]:
         """Checkpoint weights, by their names there, that nobody asked for and no family declares needless.
@@ -100,6 +119,8 @@ class Weights:
     def _find(self, name: str) -> Rows:
         if name == _HEAD and self._tied:
             name = _EMBEDDING
+        while name in self._same:
+            name = self._same[name]
         if name not in self._rows:
             near = sorted(known for known in self._rows if known.rsplit(".", 2)[-2:] == name.rsplit(".", 2)[-2:])[:3]
             raise NotFound("weights.no_tensor", name=shown(name), near=", ".join(near) or "-")
@@ -122,7 +143,7 @@ class Weights:
         if rows.heads:
             data = _halves(data, rows)
         if rows.across:
-            data = _columns(data, rows.cols, *rows.across)
+            data = _columns(data, rows.cols, *rows.across, rows.shape[0])
             return Matrix(tensor.format, data.shape[0], rows.count, data)
         return Matrix(tensor.format, rows.count, rows.cols, data)
 
@@ -175,10 +196,10 @@ def _halves(data: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(grouped.swapaxes(1, 2)).reshape(data.shape)
 
 
-def _columns(data: npt.NDArray[np.uint8], cols: int, first: int, step: int) -> npt.NDArray[np.uint8]:
-    """Every step-th column of rows of `cols` whole elements as rows; a copy."""
+def _columns(data: npt.NDArray[np.uint8], cols: int, first: int, step: int, count: int) -> npt.NDArray[np.uint8]:
+    """`count` columns, every step-th, of rows of `cols` whole elements as rows; a copy."""
     size = data.shape[-1] // cols
-    elements = data.reshape(-1, cols, size)[:, first::step]
+    elements = data.reshape(-1, cols, size)[:, first::step][:, :count]
     return np.ascontiguousarray(elements.swapaxes(0, 1)).reshape(elements.shape[1], -1)
 
 
@@ -218,7 +239,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json. Raises NotFound or BadData."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_bytes())
+        config = json.loads(path.read_bytes(), object_hook=_infinity)
     except FileNotFoundError:
         raise NotFound("formats.no_file", path=shown(str(path))) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -226,6 +247,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise BadData("weights.config", path=shown(str(path)), reason=type(config).__name__)
     return config
+
+
+def _infinity(fields: dict[str, Any]) -> Any:
+    """transformers writes numbers that JSON lacks as {"__float__": "Infinity"}."""
+    return float(fields["__float__"]) if fields.keys() == {"__float__"} else fields
 
 
 def _check_formats(tensors: list[TensorInfo], problems: Problems) -> None:

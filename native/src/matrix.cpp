@@ -127,11 +127,16 @@ PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored) {
 }
 
 void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels) {
-    const PackFn pack_panel = kernels.formats[stored.format].pack;
+    const FormatEntry& format = kernels.formats[stored.format];
     const PanelMatrix shape = panel_shape(kernels, stored);
-    Phase packing(shape.panel_count());
-    const auto task = [&](size_t p, size_t) {
-        pack_panel(stored, p * kPanelRows, panels + p * shape.panel_bytes);
+    // Words of AWQ's rows: 8 panels are a cache line.
+    const size_t width = format.info->layout == Layout::kAwq ? 8 : 1;
+    Phase packing(divide_up(shape.panel_count(), width));
+    const auto task = [&](size_t i, size_t) {
+        const size_t end = std::min((i + 1) * width, shape.panel_count());
+        for (size_t p = i * width; p < end; ++p) {
+            format.pack(stored, p * kPanelRows, panels + p * shape.panel_bytes);
+        }
     };
     lease.parallel([&](const Worker& worker) { packing.run(worker, task); }, shape.bytes());
 }

@@ -4,8 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
 from cli_runner import Run
 
@@ -73,6 +76,53 @@ def test_fish(line: str, present: set[str], absent: set[str], with_kt: dict[str,
     done = subprocess.run(["fish", "-c", script], env=more, capture_output=True, text=True, cwd=tmp_path)
     found = {row.split("\t")[0] for row in done.stdout.splitlines()}
     assert present <= found and not absent & found, (found, done.stderr)
+
+
+# Each completion's matches, as the script hands them to zsh, go into $FOUND, and a last line when all have come.
+ZSH = """
+autoload -Uz compinit && compinit -u -D
+compadd() {
+    if [[ " $* " != *" -"[OAD]" "* ]]; then  # those fill or thin out arrays and offer nothing
+        local -a found prefix
+        builtin compadd -A found "$@"
+        zparseopts -E -a ignored p:=prefix -
+        (( $#found )) && print -rl -- "${(@)found/#/$prefix[2]}" >> $FOUND
+    fi
+    builtin compadd "$@"
+}
+ended() { print -r -- "(end)" >> $FOUND }
+comppostfuncs=(ended)
+PROMPT="ready> "
+"""
+
+
+@pytest.fixture
+def zsh(with_kt: dict[str, str], tmp_path: Path) -> Iterator[Callable[[str], set[str]]]:
+    """What an interactive zsh offers for a line."""
+    script, found = tmp_path / "setup.zsh", tmp_path / "found"
+    script.write_text(ZSH)
+    more = {**with_kt, "FOUND": str(found), "HOME": str(tmp_path), "TERM": "dumb"}
+    shell = pexpect.spawn("zsh", ["-f", "-i"], env=more, cwd=str(tmp_path), timeout=20, encoding="utf-8")
+    shell.sendline(f"fpath=({FOLDER} $fpath); source {script}; rm {script}")
+    shell.expect("\rready> ")
+
+    def offered(line: str) -> set[str]:
+        shell.send(f"{line}\t")
+        deadline = time.monotonic() + 20
+        while not found.exists() or not found.read_text().endswith("(end)\n"):
+            assert time.monotonic() < deadline, found.read_text() if found.exists() else "nothing came"
+            time.sleep(0.02)
+        return set(found.read_text().splitlines()) - {"(end)"}
+
+    yield offered
+    shell.close(force=True)
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize(("line", "present", "absent"), CASES, ids=[line for line, _, _ in CASES])
+def test_zsh(line: str, present: set[str], absent: set[str], zsh: Callable[[str], set[str]]) -> None:
+    found = zsh(line)
+    assert present <= found and not absent & found, found
 
 
 def test_command_prints_the_script(kt: Run) -> None:

@@ -198,8 +198,8 @@ def test_text_helpers() -> None:
     rows = output.table([("名称", "x"), ("a", "y")]).splitlines()
     assert [output.cells(row.rpartition(" ")[0]) for row in rows] == [5, 5]
     assert output.printable("a\x1b]0;title\x07b\n") == "a]0;titleb\n"
-    assert help.wrap("one two three", 7) == ["one two", "three"]
-    assert all(output.cells(line) <= 10 for line in help.wrap("中文没有空格也要换行 and words", 10))
+    assert output.wrap("one two three", 7) == ["one two", "three"]
+    assert all(output.cells(line) <= 10 for line in output.wrap("中文没有空格也要换行 and words", 10))
 
 
 @pytest.mark.parametrize("args", [("run", "demo", "-p"), ("config", "set", "chat.system"), ("model", "path")])

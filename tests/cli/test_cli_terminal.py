@@ -110,6 +110,11 @@ def test_answer_of_run(env: dict[str, str]) -> None:
     assert "typed" not in drawn and "^C" not in drawn and "code 130" in drawn and drawn.rstrip().endswith("\necho")
 
 
+def test_warning_stands_above_the_bars(env: dict[str, str]) -> None:
+    drawn = Screen(f"{sys.executable} {STAND_IN} run tiny -p Where", env).end()
+    assert "Warning: A warning of the server." in drawn.splitlines() and "Loading" not in drawn
+
+
 def test_background_job_goes_on(env: dict[str, str]) -> None:
     """A command that may not set the terminal does not try to, which would stop it."""
     shown = Screen(f"set -m; {sys.executable} {STAND_IN} run tiny -p Where & wait $!", env)

@@ -1,12 +1,13 @@
 """Closed, full and foreign-language streams; missing parts; odd values of flags, settings and addresses."""
 
 import os
+from pathlib import Path
 
 import pytest
 import tinymodel
 from live import Running
 
-from kt_cli import client
+from kt_cli import checks, client
 from kt_core import config, paths
 from kt_core.engine.engine import Engine
 from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
@@ -149,3 +150,79 @@ def test_no_home_folder_at_all(kt, env, monkeypatch):
     monkeypatch.setattr("os.getuid", lambda: 4_242_424)
     with pytest.raises(KTError):
         paths.state_dir()
+
+
+NO_HOME = "import os\nos.getuid = lambda: 4242424\nfrom kt_cli.main import main\nmain({!r})\n"
+
+
+@pytest.mark.parametrize("args", [["config", "list"], ["version"], ["chat"], ["run", "/no/model"]], ids=" ".join)
+def test_without_any_home_only_what_needs_a_folder_fails(kt, env, args):
+    """Settings and running servers that cannot be there are absent."""
+    bare = {k: v for k, v in env.items() if k != "HOME" and not k.startswith("XDG_")}
+    done = kt(program=("-c", NO_HOME.format(args)), env=bare)
+    assert clean(done) and "HOME" not in done.stderr, done.stderr[-300:]
+
+
+def test_doctor_without_any_home(here, monkeypatch):
+    for name in [name for name in os.environ if name == "HOME" or name.startswith("XDG_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("os.getuid", lambda: 4_242_424)
+    found = [*checks.settings(), *checks.folders(), *checks.running_servers()]
+    assert [(check.name, check.status) for check in found] == [
+        ("settings", "warn"), ("models", "error"), ("state", "error"), ("servers", "ok"),
+    ]  # fmt: skip
+    assert all("no home folder" in check.value and "HOME" in check.suggestion for check in found[:3])
+
+
+@pytest.mark.parametrize(
+    ("variable", "faulty"), [("XDG_DATA_HOME", "models"), ("KT_PATHS_MODELS", "models"), ("XDG_STATE_HOME", "state")]
+)
+def test_doctor_sees_a_file_where_a_folder_should_be(here, tmp_path, monkeypatch, variable, faulty):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(variable, str(tmp_path / "file"))
+    found = {check.name: check for check in checks.folders()}
+    assert [name for name, check in found.items() if check.status == "error"] == [faulty]
+    assert f"{tmp_path / 'file'} is a file" in found[faulty].suggestion
+
+
+@pytest.mark.parametrize(
+    ("variable", "command", "code"),
+    [
+        ("XDG_CONFIG_HOME", "config set server.port 31000", 1),
+        ("XDG_CONFIG_HOME", "model list", 0),
+        ("XDG_STATE_HOME", "run tiny -p Hi", 1),
+        ("XDG_STATE_HOME", "chat", 4),
+        ("XDG_DATA_HOME", "model pull demo", 1),
+        ("KT_PATHS_MODELS", "model list", 0),
+        ("KT_PATHS_MODELS", "model pull demo", 1),
+        ("KT_PATHS_MODELS", "model rm demo --yes", 4),
+        ("HOME", "config set server.port 31000", 1),
+        ("HOME", "model pull demo", 1),
+    ],
+)
+def test_a_file_where_a_folder_should_be(kt, env, tmp_path, stand_in, variable, command, code):
+    """Each command works without that folder, or names it and what is wrong."""
+    file = tmp_path / "file"
+    file.write_text("")
+    bare = {k: v for k, v in env.items() if not k.startswith("XDG_")} if variable == "HOME" else env
+    program = stand_in if command.startswith("run") else ("-m", "kt_cli")
+    done = kt(*command.split(), program=program, env={**bare, variable: str(file)})
+    assert clean(done) and done.returncode == code, done.stderr
+    assert code != 1 or str(file) in done.stderr
+
+
+def test_a_server_that_cannot_note_itself_says_so(kt, env, tmp_path, tiny):
+    state = tmp_path / "state" / "kt"
+    state.mkdir(parents=True)
+    (state / "servers").write_text("")
+    done = kt("run", str(tiny), "-p", "Hi", "--max-tokens", "1")
+    assert done.returncode == 1 and f"nothing can be written to {state / 'servers'}" in done.stderr
+
+
+def test_settings_with_a_byte_order_mark(kt, env):
+    file = Path(env["XDG_CONFIG_HOME"]) / "kt" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\xef\xbb\xbf[inference]\r\nthreads = 3\r\n")
+    assert kt("config", "get", "inference.threads").stdout == "3\n"
+    assert kt("config", "set", "server.host", "localhost").returncode == 0
+    assert kt("config", "get", "inference.threads").stdout == "3\n"

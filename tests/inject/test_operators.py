@@ -1,5 +1,6 @@
-"""Operators refuse what they cannot compute, in words; a model that is not whole does not run."""
+"""Operators leave what they cannot compute to transformers; a model that is not whole does not run."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,14 +9,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeAttention
 
+from kt_core.engine import kept
+from kt_core.engine.kept import Kept, fitting_context, report
 from kt_core.engine.loader import build
-from kt_core.errors import BadData, Unsupported
+from kt_core.errors import BadData, DoesNotFit, Unsupported
 from kt_core.inject import default_rules
+from kt_core.machine import probe
 from kt_core.models import resolve
 from kt_core.operators.embedding import Embedding
 from kt_core.operators.experts import Experts
 from kt_core.operators.linear import Linear
+from kt_core.plan import memory
+from kt_core.types import Decision, ModelFiles, ModelSpec, Plan, ServerSettings
 from kt_core.weights import Matrix, open_weights
 
 SMALL = {
@@ -112,21 +119,27 @@ class ClampedLate(OddExperts):
 
 
 @pytest.mark.parametrize(
-    ("original", "words"),
+    ("module", "words"),
     [
-        (OddExperts(has_post_expert_norm=True), "has_post_expert_norm"),
-        (OddExperts(num_experts=3), "2 experts stored, 3 expected"),
-        (OddExperts(act_fn=nn.ReLU()), "OddExperts: silu; known: silu, gelu_tanh, swiglu_oai, relu2"),
+        (OddExperts(has_post_expert_norm=True), "norm behind each expert"),
+        (OddExperts(act_fn=nn.ReLU()), "OddExperts has an activation without a kernel (silu; known: silu, gelu_tanh"),
         (OddExperts(act_fn=nn.SiLU(), has_gate=False), "known: silu"),
         (ClampedLate(limit=2.0), "ClampedLate"),
-        (nn.Linear(2, 2), "Linear: not in transformers' form of experts"),
+        (nn.Linear(2, 2), "Linear is not in transformers' form of experts"),
     ],
 )
-def test_layouts_without_a_kernel_are_refused(original, words):
-    weights = SimpleNamespace(experts=lambda key: 2)
-    experts = Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), original)
-    with pytest.raises(Unsupported, match=words):
-        experts.load()
+def test_layouts_without_a_kernel_do_not_fit(module, words):
+    assert words in Experts.unfit(module, SimpleNamespace(hidden_act="silu"))
+
+
+def test_standard_experts_fit():
+    assert Experts.unfit(OddExperts(), SimpleNamespace(hidden_act="silu")) == ""
+
+
+def test_another_number_of_experts_is_an_error():
+    weights = SimpleNamespace(experts=lambda key: 3)
+    with pytest.raises(BadData, match=r"it has 3, the model needs 2"):
+        Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), OddExperts()).load()
 
 
 def test_embedding_decodes_only_the_rows_asked_for():
@@ -143,13 +156,13 @@ def test_rule_file_that_keeps_every_module(folder, tmp_path):
     rules = tmp_path / "keep.yaml"
     rules.write_text('- match: {name: ""}\n  replace: {class: default}\n')
     weights = open_weights(resolve(str(folder)))
-    kept = build(weights, lambda *_: None, rules)
-    assert not [m for m in kept.modules() if isinstance(m, Linear | Experts | Embedding)]
+    whole = build(weights, lambda *_: None, rules)
+    assert not [m for m in whole.modules() if isinstance(m, Linear | Experts | Embedding)]
     ids = torch.tensor([[5, 9, 33, 2]])
     ours = load(folder)
     assert [m for m in ours.modules() if isinstance(m, Experts)]
     with torch.no_grad():
-        torch.testing.assert_close(kept(ids).logits, ours(ids).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(whole(ids).logits, ours(ids).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_broken_rule_file_stops_before_weights_are_read(folder, tmp_path):
@@ -159,19 +172,92 @@ def test_broken_rule_file_stops_before_weights_are_read(folder, tmp_path):
         build(open_weights(resolve(str(folder))), lambda *_: pytest.fail("loading began"), rules)
 
 
-@pytest.mark.parametrize(
-    ("operator", "kind", "sizes"), [(Linear, nn.Linear, (4, 4)), (Embedding, nn.Embedding, (4, 4))]
-)
-def test_a_subclass_that_computes_something_else_is_refused(operator, kind, sizes):
+@pytest.mark.parametrize(("operator", "kind"), [(Linear, nn.Linear), (Embedding, nn.Embedding)])
+def test_a_subclass_fits_when_its_forward_is_torchs(operator, kind):
+    class Named(kind):
+        pass
+
     class Scaled(kind):
         def forward(self, x):
             return super().forward(x) * 2
 
-    table = np.zeros((4, 16), np.uint8)
-    weights = SimpleNamespace(matrix=lambda name: Matrix("F32", 4, 4, table))
-    with pytest.raises(Unsupported, match="Scaled") as e:
-        operator("m.gate", weights, None, Scaled(*sizes, device="meta")).load()
-    assert "m.gate" in str(e.value)
+    assert operator.unfit(Named(4, 4), None) == ""
+    assert "Scaled" in operator.unfit(Scaled(4, 4), None)
+
+
+@pytest.fixture
+def scaled(folder, monkeypatch):
+    """The folder's model, whose query projections compute something of their own."""
+
+    class Scaled(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * 0.5
+
+    made = Qwen3MoeAttention.__init__
+
+    def init(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        self.q_proj = Scaled(self.q_proj.in_features, self.q_proj.out_features, bias=False)
+
+    monkeypatch.setattr(Qwen3MoeAttention, "__init__", init)
+    return folder
+
+
+def test_what_does_not_fit_is_kept_and_told_before_weights_are_read(scaled):
+    told = []
+
+    def agree(found):
+        told.append(found)
+
+    weights = open_weights(resolve(str(scaled)))
+    model = build(weights, lambda *_: None, None, agree)
+    (found,) = told
+    names = {f"model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)}
+    assert set(found.reasons) == names and all("Scaled" in reason for reason in found.reasons.values())
+    assert found.stored == found.decoded == 2 * 32 * 32 * 4
+    assert type(model.model.layers[0].self_attn.q_proj).__name__ == "Scaled"
+    assert type(model.model.layers[0].self_attn.k_proj) is Linear
+    rules = scaled.parent / "keep.yaml"
+    rules.write_text('- match: {name: ""}\n  replace: {class: default}\n')
+    ids = torch.tensor([[5, 9, 33, 2]])
+    with torch.no_grad():
+        whole = build(open_weights(resolve(str(scaled))), lambda *_: None, rules)(ids).logits
+        torch.testing.assert_close(model(ids).logits, whole, rtol=1e-4, atol=1e-5)
+
+
+def planned(needed_context, source="machine", **more):
+    spec = ModelSpec("x", 2, 32, 64, 4096, 4, 2, 10**6, {"experts": 2**28, "other": 0}, 2**20, {"BF16": 2**28})
+    decisions = [Decision("context", needed_context, "", source)]
+    decisions += [Decision(name, value, "", "user") for name, value in more.items()]
+    return Plan(ModelFiles("m", "/m", "safetensors", ()), spec, tuple(decisions), {"cpu": 0}, ServerSettings())
+
+
+@pytest.fixture
+def four_gib(monkeypatch):
+    machine = replace(probe(), memory_total=2**32, memory_available=2**32 - memory.RUNTIME_BYTES)
+    monkeypatch.setattr(kept, "probe", lambda: machine)
+
+
+def test_decoded_modules_take_room_from_the_context(four_gib, caplog):
+    """Of 4 GiB, the model needs about 0.7; a token takes 2 MiB, and what is decoded 1 GiB more than it is stored."""
+    bigger = Kept({"m.gate": "reason"}, 2**28, 2**28 + 2**30)
+    assert fitting_context(planned(1000), bigger) == 1000
+    reduced = fitting_context(planned(1500), bigger)
+    assert 1000 < reduced < 1500
+    assert f"{reduced} tokens instead of 1500" in caplog.text and "1.00 GiB" in caplog.text
+    with pytest.raises(DoesNotFit, match=f"--context {reduced}"):
+        fitting_context(planned(1500, "user"), bigger)
+    assert fitting_context(planned(1500, "user", force=True), bigger) == 1500
+    with pytest.raises(DoesNotFit, match="does not fit"):
+        fitting_context(planned(1500), Kept({"m.gate": "reason"}, 0, 2**32))
+
+
+def test_only_a_large_part_of_the_model_is_worth_a_warning(caplog):
+    found = Kept({"m.gate": "it has a forward of its own"}, 2**20, 2**21)
+    report(found, 2**30)
+    assert not caplog.records
+    report(found, 2**24)
+    assert "m.gate: it has a forward of its own" in caplog.text and caplog.records[-1].levelname == "WARNING"
 
 
 def test_infinite_settings_are_refused(folder):
@@ -181,10 +267,9 @@ def test_infinite_settings_are_refused(folder):
         load(folder)
 
 
-def test_a_refused_module_can_be_kept_by_a_rule(folder, tmp_path):
-    """What the refusal tells to do."""
+def test_a_module_can_be_kept_by_a_rule(folder, tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text('- match: {name: "q_proj$"}\n  replace: {class: default}\n' + default_rules().read_text())
-    kept = build(open_weights(resolve(str(folder))), lambda *_: None, rules)
-    attention = kept.model.layers[0].self_attn
+    model = build(open_weights(resolve(str(folder))), lambda *_: None, rules)
+    attention = model.model.layers[0].self_attn
     assert type(attention.q_proj) is nn.Linear and type(attention.k_proj) is Linear

@@ -1,4 +1,4 @@
-"""Speed of attention on this machine: `python tests/kernels/bench_attention.py [threads ...] [decode prefill mla tier=NAME ...]`.
+"""Speed of attention on this machine: `python tests/kernels/bench_attention.py [threads, decode, prefill, mla, float32, tier=NAME ...]`.
 
 Decode: one query per sequence, over the caches of more layers than the last-level cache holds; GB/s of keys and
 values, and its share of a plain read just before and after. Prefill: one prompt in one call, TFLOP/s counted over
@@ -64,7 +64,7 @@ def decode(layout, query_heads, keys, tier):
     q = torch.randn(1, query_heads, layout.key_size)
     work = [(pages, batch(table, keys, 1)) for pages, table in layers]
     before = read_rate(MEMORY, 5)
-    took = seconds(lambda: [attention.attend(q, pages, layout, b, 0.1, tier=tier) for pages, b in work], 7)
+    took = seconds(lambda: [attention.attend(q, pages, layout, b, 0.1, tier=tier) for pages, b in work], 9)
     share = total * len(layers) / took[0] / max(before, read_rate(MEMORY, 5))
     return f"{rate(total * len(layers), took)} GB/s {share:4.0%}"
 
@@ -87,7 +87,7 @@ def main():
         set_threads(n, list(range(n)))
         print(f"{n} threads, tier {info()['chosen']}, read {read_rate(MEMORY, 9) / 1e9:.1f} GB/s")
         for tier in tiers:
-            for dtype in (torch.bfloat16,):
+            for dtype in (torch.bfloat16, torch.float32) if "float32" in words else (torch.bfloat16,):
                 label = f"{tier or ''} {str(dtype)[6:]}"
                 for name, heads, kv_heads, key_size, value_size in SHAPES:
                     layout = layout_of(kv_heads, key_size, value_size, dtype)

@@ -113,6 +113,11 @@ def inputs(tokens: int, cols: int, seed: int = 1) -> np.ndarray:
     return x
 
 
+def layer_tiers() -> list[str]:
+    """Runnable tiers with attention, norms or routing of their own; the others fall through to these."""
+    return [name for name in tiers() if name in ("scalar", "avx2", "avx512", "avx512_bf16")]
+
+
 def worst(got: np.ndarray, expected: np.ndarray, size: np.ndarray | None = None) -> tuple[float, str]:
     """Largest error relative to `size` (default: the row's largest value), and a line that says where."""
     got = got.astype(np.float64)

@@ -1,6 +1,7 @@
 """Experts that a layer defers: none is lost, and each token keeps its own largest weights."""
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -74,3 +75,18 @@ def test_a_failure_defers_nothing():
         first.sync_forward(x)
     first.forward(x, ids, weights)
     assert torch.isfinite(second.forward(x, ids, weights)).all()
+
+
+def test_an_expert_that_moves_in_between_is_computed_once():
+    first = loaded(0, max_deferred_experts_per_token=K)
+    second = loaded(1, previous=first)
+    x, ids, weights = batch()
+    moved = threading.Event()
+    first._worker.submit(moved.wait)  # what is deferred has to wait for it
+    assert (first.forward(x, ids, weights) == 0).all()
+    first.gpu_experts_mask[:] = True
+    moved.set()
+    close(first.take_deferred(), loop(x, ids, weights, *tensors(0)), 1e-2)
+    assert (first.forward(x, ids, weights) == 0).all()
+    assert (first.take_deferred() == 0).all()
+    del second

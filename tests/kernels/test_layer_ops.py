@@ -14,7 +14,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import (
 
 from kt_core.kernels import norm, rope, set_threads
 
-TIERS = cases.tiers()
+TIERS = cases.layer_tiers()
 F32, BF16 = torch.float32, torch.bfloat16
 SIZES = [1, 15, 16, 64, 97, 128, 515, 2048]
 # a float32 rounding of each of a few operations, of numbers as large as the result

@@ -20,7 +20,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 from kt_core.kernels import set_threads
 from kt_core.kernels.routing import Rule, route
 
-TIERS = cases.tiers()
+TIERS = cases.layer_tiers()
 HIDDEN, EXPERTS, SLOTS = 24, 64, 6
 
 

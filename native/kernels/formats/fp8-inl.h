@@ -8,12 +8,15 @@
 namespace kt {
 namespace {
 
-// 4 k of 16 rows.
-KT_INLINE void put_fours(const RowPointers& rows, size_t k, uint8_t* q) {
+// 32 k of 16 rows. A row's bytes are read together: rows a power of two apart share the cache's sets.
+KT_INLINE void put_group(const RowPointers& rows, size_t k, uint8_t* q) {
     for (size_t r = 0; r < kPanelRows; ++r) {
+        const uint8_t* const from = rows.at[r] + k;
         uint8_t* const to = q + 16 * (r / 4) + 2 * (r % 4);
-        store_as(to, load_as<uint16_t>(rows.at[r] + k));
-        store_as(to + 8, load_as<uint16_t>(rows.at[r] + k + 2));
+        for (size_t i = 0; i < kGroup / 4; ++i) {
+            store_as(to + 64 * i, load_as<uint16_t>(from + 4 * i));
+            store_as(to + 64 * i + 8, load_as<uint16_t>(from + 4 * i + 2));
+        }
     }
 }
 
@@ -66,12 +69,12 @@ struct E4m3Values {
         F::put_row_scales(stored, first, panel);
         const RowPointers rows = data_rows(stored, first);
         panel += 64;
-        for (size_t k = 0; k < stored.cols; k += 4, panel += 64) {
+        for (size_t k = 0; k < stored.cols; k += kGroup, panel += kPanelRows * kGroup) {
             if (k % F::kChunk == 0) {
                 F::put_scales(stored, first, k, panel);
                 panel += 64;
             }
-            put_fours(rows, k, panel);
+            put_group(rows, k, panel);
         }
     }
 

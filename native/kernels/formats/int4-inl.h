@@ -68,27 +68,43 @@ struct INT4 {
         }
     }
 
-    // Scales of 16 bits times q and zero are exact in float32, so a weight is rounded once; float32 scales
-    // with zero points round twice, the first time by 2^-24.
+    // scale * (q - zero), rounded once before it becomes bfloat16.
+    static KT_INLINE void unpack_apart(Bytes q, const F32x16& zeros, const F32x16& d, uint16_t* out) {
+        const auto value = [&](const F32x16& v) {
+            return multiply_add(multiply_add(v, 1.0f, zeros), d, zero_f32());
+        };
+        store_pairs(out, value(byte_value<0>(q, 0)), value(byte_value<1>(q, 0)));
+        store_pairs(out + 32, value(byte_value<2>(q, 0)), value(byte_value<3>(q, 0)));
+    }
+
+    // Scales of 16 bits times q and zero are exact in float32, and so is 8 times any scale: then the sum of
+    // both products is rounded once as well, and takes fewer instructions.
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
         const Int4Head head = load_as<Int4Head>(panel);
         const Int4Sizes sizes(head);
+        const bool exact = head.scale != Scale::kF32 || !head.zeros;
         for (size_t k = begin; k < end; k += kGroup) {
             const uint8_t* const group = panel + kInt4Head + k / head.group * sizes.all;
             const F32x16 d = load_scales(head.scale, group);
-            const I32x16 zeros = head.zeros ? load_s8(group + sizes.head - kPanelRows) : add(zero_i32(), -8);
-            const F32x16 offset = multiply_add(to_f32(zeros), d, zero_f32());
+            const F32x16 zeros =
+                to_f32(head.zeros ? load_s8(group + sizes.head - kPanelRows) : add(zero_i32(), -8));
+            const F32x16 offset = multiply_add(zeros, d, zero_f32());
             const uint8_t* const q = group + sizes.head + k % head.group * (kPanelRows / 2);
             for (size_t v = 0; v < 4; ++v, out += 128) {
                 const Bytes both = load_bytes(q + 64 * v);
-                store_scaled(out, low_nibbles(both), d, offset);
-                store_scaled(out + 64, high_nibbles(both), d, offset);
+                if (exact) {
+                    store_scaled(out, low_nibbles(both), d, offset);
+                    store_scaled(out + 64, high_nibbles(both), d, offset);
+                } else {
+                    unpack_apart(low_nibbles(both), zeros, d, out);
+                    unpack_apart(high_nibbles(both), zeros, d, out + 64);
+                }
             }
         }
     }
 };
 
-// A source says where scales and zero points of a row and group lie and puts a group of 32 nibbles.
+// A source says where scales and zero points of a row and group lie and puts `count` columns of nibbles.
 template <class Source>
 void pack_int4(const StoredMatrix& stored, size_t first, uint8_t* panel) {
     const Int4Head head{static_cast<uint32_t>(stored.group), stored.scale, stored.zeros != nullptr};
@@ -100,13 +116,17 @@ void pack_int4(const StoredMatrix& stored, size_t first, uint8_t* panel) {
     for (size_t g = 0; g < stored.cols / stored.group; ++g) {
         for (size_t r = 0; r < kPanelRows; ++r) {
             const size_t row = row_of(stored, first, r);
-            __builtin_memcpy(panel + size * r, source.scale(row, g, size), size);
+            const uint8_t* const scale = source.scale(row, g, size);
+            if (size == 4) {  // a copy of a size not known here would be a call
+                store_as(panel + 4 * r, load_as<uint32_t>(scale));
+            } else {
+                store_as(panel + 2 * r, load_as<uint16_t>(scale));
+            }
             if (head.zeros) panel[size * kPanelRows + r] = static_cast<uint8_t>(-source.zero(row, g));
         }
         panel += kPanelRows * (size + head.zeros);
-        for (size_t k = g * stored.group; k < (g + 1) * stored.group; k += kGroup, panel += 256) {
-            source.put(k, panel);
-        }
+        source.put(g * stored.group, stored.group, panel);
+        panel += stored.group * (kPanelRows / 2);
     }
 }
 
@@ -122,8 +142,14 @@ struct NibbleRows {
     int zero(size_t row, size_t group) const {
         return stored.zeros[row * stored.zero_stride + group / 2] >> (4 * (group % 2)) & 15;
     }
-    void put(size_t k, uint8_t* q) const {
-        for (size_t r = 0; r < kPanelRows; ++r) put_ordered_nibbles(q, r, rows.at[r] + k / 2);
+    // A row's bytes are read together: rows a power of two apart share the cache's sets.
+    void put(size_t k, size_t count, uint8_t* q) const {
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            const uint8_t* const from = rows.at[r] + k / 2;
+            for (size_t i = 0; i < count / 2; i += kGroup / 2) {
+                put_ordered_nibbles(q + kPanelRows * i, r, from + i);
+            }
+        }
     }
 };
 
@@ -153,9 +179,9 @@ struct GptqWords : Turned {
 
     int zero(size_t row, size_t group) const { return (nibble(row, group, row % 8) + 1) & 15; }
 
-    void put(size_t k, uint8_t* q) const {
-        for (size_t v = 0; v < 4; ++v, q += 64) {
-            const uint8_t* const words = stored.data + (k / 8 + v) * stored.stride;
+    void put(size_t k, size_t count, uint8_t* q) const {
+        for (const size_t end = k + count; k < end; k += 8, q += 64) {
+            const uint8_t* const words = stored.data + k / 8 * stored.stride;
             uint32_t x[kPanelRows];
             if (first + kPanelRows <= stored.rows) {
                 __builtin_memcpy(x, words + 4 * first, sizeof x);
@@ -198,12 +224,12 @@ struct AwqWords : Turned {
     int zero(size_t row, size_t group) const { return nibble(row, group, kAwqPlace[row % 8]); }
 
     // 8 k by 2 words of 8 rows are turned by swapping halves, quarters and eighths.
-    void put(size_t k, uint8_t* q) const {
+    void put(size_t k, size_t count, uint8_t* q) const {
         const size_t low = first / 8 * 4, high = row_of(stored, first, 8) / 8 * 4;
-        for (size_t v = 0; v < 4; ++v, q += 64) {
+        for (const size_t end = k + count; k < end; k += 8, q += 64) {
             uint64_t x[8];
             for (size_t i = 0; i < 8; ++i) {
-                const uint8_t* const words = stored.data + (k + 8 * v + i) * stored.stride;
+                const uint8_t* const words = stored.data + (k + i) * stored.stride;
                 x[i] = load_as<uint32_t>(words + low) | uint64_t{load_as<uint32_t>(words + high)} << 32;
             }
             KT_UNROLL for (size_t i = 0; i < 4; ++i) swap_nibbles<4>(x[i], x[i + 4]);

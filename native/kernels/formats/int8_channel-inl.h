@@ -17,9 +17,12 @@ struct INT8_CHANNEL {
         put_row_scales(stored, first, panel);
         const RowPointers rows = data_rows(stored, first);
         panel += 64;
-        for (size_t k = 0; k < stored.cols; k += 4, panel += 64) {
+        for (size_t k = 0; k < stored.cols; k += kGroup, panel += kPanelRows * kGroup) {
             for (size_t r = 0; r < kPanelRows; ++r) {
-                store_as(panel + 4 * r, load_as<uint32_t>(rows.at[r] + k) ^ 0x80808080u);
+                for (size_t i = 0; i < kGroup / 4; ++i) {
+                    const uint32_t q = load_as<uint32_t>(rows.at[r] + k + 4 * i);
+                    store_as(panel + 64 * i + 4 * r, q ^ 0x80808080u);
+                }
             }
         }
     }

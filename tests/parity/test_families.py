@@ -1,0 +1,72 @@
+"""Every family of transformers runs, with kt's kernels where they fit and its own modules where they do not.
+
+Bounds as in test_parity.py: float32 weights differ by the order of sums, bfloat16 ones by the rounding of activations.
+"""
+
+import pytest
+import torch
+from families import FAMILIES, save
+from references import from_folder
+
+from kt_core.engine.loader import build
+from kt_core.engine.runner import TransformersRunner
+from kt_core.models import read_spec, resolve
+from kt_core.operators.base import Operator
+from kt_core.weights import open_weights
+
+F32_BOUND = 1e-5  # max |difference| / max |logit|
+KL_BOUND = 3e-4  # mean over positions; no position above ten times this
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["F32", "BF16"])
+def case(request, family, tmp_path_factory):
+    """(dtype, the model, what it should answer, the prompt)."""
+    folder = tmp_path_factory.mktemp(family)
+    save(family, folder, request.param)
+    prompt = torch.randint(3, 128, (1, 21), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        expected = from_folder(folder)(prompt).logits[0]
+    files = resolve(str(folder))
+    read_spec(files)
+    model = build(open_weights(files), lambda *_: None)
+    return request.param, model, expected, prompt
+
+
+def check(dtype, ours, expected):
+    assert torch.isfinite(ours).all()
+    if dtype == torch.float32:
+        difference = (ours - expected).abs().max() / expected.abs().max()
+        assert difference < F32_BOUND, f"{difference:.2e}"
+        return
+    p, q = expected.double().log_softmax(-1), ours.double().log_softmax(-1)
+    kl = (p.exp() * (p - q)).sum(-1)
+    assert kl.mean() < KL_BOUND and kl.max() < 10 * KL_BOUND, f"KL mean {kl.mean():.2e} max {kl.max():.2e}"
+
+
+@torch.no_grad()
+def test_logits(case):
+    dtype, model, expected, prompt = case
+    check(dtype, model(prompt).logits[0], expected)
+
+
+@torch.no_grad()
+def test_token_by_token(case):
+    dtype, model, expected, prompt = case
+    runner, tokens = TransformersRunner(model), prompt[0].tolist()
+    cache = runner.new_cache()
+    steps = [runner.forward(tokens[:5], cache), *(runner.forward([token], cache) for token in tokens[5:])]
+    check(dtype, torch.stack(steps), expected[4:])
+
+
+def test_operators_stand_where_they_fit(family, case):
+    _, model, _, _ = case
+    names = {type(module).__name__ for module in model.modules() if not isinstance(module, Operator)}
+    expected = FAMILIES[family].kept
+    assert expected <= names
+    left = {name for name in names if name.endswith(("Experts", "Embedding")) or name == "Linear"}
+    assert {name for name in left if "Rotary" not in name} <= expected
