@@ -16,7 +16,7 @@ from kt_core.bench.shapes import Shape
 from kt_core.errors import KTError, UsageError
 from kt_core.machine import default_threads, probe
 from kt_core.messages import t
-from kt_core.plan import MOST_THREADS
+from kt_core.plan import KERNEL_FORMATS, MOST_THREADS
 from kt_core.types import Machine
 
 app = new_app("microbench.help")
@@ -219,7 +219,7 @@ def _measure(kind: str, size: Shape, options: Options, keys: tuple[int, ...] = (
 def _formats(machine: Machine, kind: str, size: Shape, options: Options) -> tuple[str, ...]:
     """The formats named, which must all do; of "all", or of those taken when none is named, those that do."""
     named = _names(options.formats)
-    chosen = {(): jobs.DEFAULT_FORMATS, (ALL,): jobs.WITH_KERNELS}.get(named, named)
+    chosen = {(): jobs.DEFAULT_FORMATS, (ALL,): KERNEL_FORMATS}.get(named, named)
     jobs.check_names(machine, chosen, _names(options.tier))
     if kind == jobs.ATTENTION:
         jobs.check_cache_formats(chosen)

@@ -27,12 +27,11 @@ NOTHING = Shape("", 0, 0, 0, 0)  # ceilings have none
 CHECK_UNITS = 4  # experts of a check, of which a token takes two: what more of them add is the same again
 PROBE_SHARE = 16  # the read probe takes at most this part of the available memory
 
-# Formats with scales beside the data -> bits that a weight takes, scales included, at most. They have blocks of 32.
+# Formats with scales beside the data -> bits that a weight takes with its scales, nearly. They have blocks of 32.
 SCALED = {
-    "MXFP4_HF": 4.25, "NVFP4": 4.5, "INT4": 5.5, "GPTQ": 5.5, "AWQ": 5.5, "INT8_CHANNEL": 8.1,
+    "MXFP4_HF": 4.25, "NVFP4": 4.5, "INT4": 4.6, "GPTQ": 4.6, "AWQ": 4.6, "INT8_CHANNEL": 8.1,
     "FP8_BLOCK": 8.1, "FP8_CHANNEL": 8.1, "MXFP8": 8.25,
 }  # fmt: skip
-WITH_KERNELS = (*KERNEL_FORMATS, *SCALED)
 
 
 def block(format: str) -> int:
@@ -159,10 +158,10 @@ REFUSALS = {
 def check_names(machine: Machine, formats: Iterable[str], tiers: Iterable[str | None]) -> None:
     """Raises UsageError for a name that does not exist, Unsupported for a format or tier that cannot be had here."""
     for name in formats:
-        if name not in (*FORMATS, *WITH_KERNELS):
-            raise UsageError("bench.unknown_format", name=name, known=", ".join(WITH_KERNELS))
-        if name not in WITH_KERNELS:
-            raise Unsupported("bench.no_kernel", name=name, known=", ".join(WITH_KERNELS))
+        if name not in (*FORMATS, *KERNEL_FORMATS):
+            raise UsageError("bench.unknown_format", name=name, known=", ".join(KERNEL_FORMATS))
+        if name not in KERNEL_FORMATS:
+            raise Unsupported("bench.no_kernel", name=name, known=", ".join(KERNEL_FORMATS))
     here = runnable(machine)
     for tier in filter(None, tiers):
         if tier not in TIERS:
