@@ -17,6 +17,9 @@ enum Slot : size_t {
     kTiles,
     kRuns,
     kTurns,
+    kTaskBegins,
+    kDownBlocks,
+    kDownBegins,
     kWide,
     kOut,
     kRow,
@@ -57,9 +60,10 @@ struct Group {
     bool tiled() const { return gate || up; }
 };
 
-// Columns of h: panels [panel, panel + width) of gate and of up, for rows of the group.
+// Columns of h: panels [panel, panel + width) of a part of gate and of up, for rows of the group.
 struct Task {
     size_t group;
+    size_t part;
     size_t panel;
     size_t width;
     size_t row;
@@ -85,11 +89,22 @@ Experts::Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden
     if (count == 0 || hidden == 0 || intermediate == 0) {
         throw std::invalid_argument("the number of experts, hidden and intermediate must be positive");
     }
+    const Pool::Lease lease(pool_);
+    outer_ = lease.split(divide_up(hidden, kPanelRows));
+    // Pairs of panels: a part's columns of h are whole int8 groups.
+    inner_ = lease.split(divide_up(intermediate, 2 * kPanelRows));
+    for (size_t& begin : inner_) begin = std::min(2 * begin, divide_up(intermediate, kPanelRows));
+}
+
+size_t Experts::Expert::bytes() const {
+    size_t total = 0;
+    for (const Part& part : parts) total += part.memory.bytes();
+    return total;
 }
 
 size_t Experts::bytes() const {
     size_t total = 0;
-    for (const Expert& expert : experts_) total += expert.memory.bytes();
+    for (const Expert& expert : experts_) total += expert.bytes();
     return total;
 }
 
@@ -108,18 +123,29 @@ void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& u
     check("gate", gate, intermediate_, hidden_);
     check("up", up, intermediate_, hidden_);
     check("down", down, hidden_, intermediate_);
-    Expert packed{panel_shape(kernels_, gate), panel_shape(kernels_, up), panel_shape(kernels_, down), {}};
-    const size_t up_at = divide_up(packed.gate.bytes(), 64) * 64;
-    const size_t down_at = up_at + divide_up(packed.up.bytes(), 64) * 64;
     Pool::Lease lease(pool_);
-    packed.memory = lease.weights(down_at + packed.down.bytes(), 0, 1);
-    uint8_t* const memory = packed.memory.data();
-    packed.gate.panels = memory;
-    packed.up.panels = memory + up_at;
-    packed.down.panels = memory + down_at;
-    pack(lease, kernels_, gate, memory);
-    pack(lease, kernels_, up, memory + up_at);
-    pack(lease, kernels_, down, memory + down_at);
+    const size_t parts = inner_.size() - 1;
+    Expert packed{std::vector<Part>(parts)};
+    std::vector<Packing> jobs;
+    std::vector<size_t> begins{0};
+    for (size_t p = 0; p < parts; ++p) {
+        Part& part = packed.parts[p];
+        part.gate = panel_shape(kernels_, gate, inner_[p], inner_[p + 1]);
+        part.up = panel_shape(kernels_, up, inner_[p], inner_[p + 1]);
+        part.down = panel_shape(kernels_, down, outer_[p], outer_[p + 1]);
+        const size_t up_at = divide_up(part.gate.bytes(), 64) * 64;
+        const size_t down_at = up_at + divide_up(part.up.bytes(), 64) * 64;
+        part.memory = lease.weights(down_at + part.down.bytes(), p, parts);
+        uint8_t* const memory = part.memory.data();
+        jobs.push_back({&gate, inner_[p], part.gate.panel_count(), memory});
+        jobs.push_back({&up, inner_[p], part.up.panel_count(), memory + up_at});
+        jobs.push_back({&down, outer_[p], part.down.panel_count(), memory + down_at});
+        begins.push_back(jobs.size());
+        part.gate.panels = memory;
+        part.up.panels = memory + up_at;
+        part.down.panels = memory + down_at;
+    }
+    pack(lease, kernels_, jobs, begins);
     experts_[index] = std::move(packed);
 }
 
@@ -156,17 +182,19 @@ struct Experts::Chunk {
     uint16_t* decoded = nullptr;
     float* sums = nullptr;  // [tokens, hidden]
     size_t down_width = 0;
-    size_t down_blocks = 0;
-    size_t bytes = 0;  // of weights that pass through the kernels
+    size_t* down_blocks = nullptr;  // those of down's columns that begin the parts, and the end
+    size_t bytes = 0;               // of weights that pass through the kernels
     Phase preparing{}, gathering{}, multiplying{}, summing{};
 
     const Prefill& path() const { return layer.kernels_.prefill; }
+    size_t parts() const { return layer.inner_.size() - 1; }
     Policy policy(const PanelMatrix& m) const { return layer.kernels_.formats[m.format].info->policy; }
     PrepareFn prepare(Policy p) const { return layer.kernels_.prepare[static_cast<size_t>(p)]; }
 
     void route();
     void choose_paths();
     void list_tasks();
+    void list_group_tasks(size_t g, size_t part, size_t tiled_width);
     void list_runs();
     void allocate();
     void allocate_hidden();
@@ -178,8 +206,8 @@ struct Experts::Chunk {
     void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
                      size_t stride);
     void down(const Worker& worker);
-    void down_group(const Worker& worker, const Group& group, size_t panel, size_t width);
-    void add(const Group& group, size_t row, size_t count, size_t panel, size_t width, const float* out);
+    void down_group(const Worker& worker, const Group& group, size_t part, size_t panel, size_t width);
+    void add(const Group& group, size_t row, size_t count, size_t begin, size_t stride, const float* out);
 
     float* out(const Worker& worker) const { return outs + worker.index * 2 * kOutFloats; }
     uint8_t* row_scratch(const Worker& worker) const { return row_memory + worker.index * row_stride; }
@@ -204,7 +232,7 @@ void Experts::Chunk::route() {
     const int64_t* const ids = call.ids + first_token * call.slots;
     const float* const weights = call.weights + first_token * call.slots;
     const auto used = [&](int64_t id) {
-        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].memory.data();
+        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].loaded();
     };
     std::fill_n(begins, experts + 1, 0);
     for (size_t i = 0; i < tokens * call.slots; ++i) {
@@ -226,12 +254,12 @@ void Experts::Chunk::choose_paths() {
     for (size_t g = 0; g < group_count; ++g) {
         Group& group = groups[g];
         const Expert& expert = layer.experts_[group.expert];
-        group.gate = group.count >= prefill_from[expert.gate.format];
-        group.up = group.count >= prefill_from[expert.up.format];
-        group.down = group.count >= prefill_from[expert.down.format];
+        group.gate = group.count >= prefill_from[expert.form().gate.format];
+        group.up = group.count >= prefill_from[expert.form().up.format];
+        group.down = group.count >= prefill_from[expert.form().down.format];
         if (group.tiled()) group.inputs = tile_shape(path(), group.count, layer.hidden_);
         if (group.down) group.hidden = tile_shape(path(), group.count, layer.intermediate_);
-        bytes += expert.memory.bytes() * group.count;
+        bytes += expert.bytes() * group.count;
     }
 }
 
@@ -248,21 +276,32 @@ void Experts::Chunk::list_tasks() {
     tasks = lease.scratch<Task>(kTasks, row_tasks * divide_up(panels, 2));
     tiles = lease.scratch<TileTask>(kTiles, tile_count);
     const size_t tiled_width = prefill_width(panels, row_tasks, lease.threads());
+    size_t* const begins = lease.scratch<size_t>(kTaskBegins, parts() + 1);
+    for (size_t part = 0; part < parts(); ++part) {
+        begins[part] = task_count;
+        for (size_t g = 0; g < group_count; ++g) list_group_tasks(g, part, tiled_width);
+    }
+    begins[parts()] = task_count;
+    multiplying.set({begins, parts() + 1});
     TileTask* next = tiles;
     for (size_t g = 0; g < group_count; ++g) {
-        const Group& group = groups[g];
-        const Expert& expert = layer.experts_[group.expert];
-        const size_t direct_width = panels_per_task(
-            panels * group_count, expert.gate.panel_bytes + expert.up.panel_bytes, lease.threads());
-        const size_t width = group.tiled() ? tiled_width : direct_width;
-        const size_t height = group.tiled() ? tiles_per_task(group.inputs) * group.inputs.rows : group.count;
-        for (size_t row = 0; row < group.count; row += height) {
-            for (size_t p = 0; p < panels; p += width) {
-                tasks[task_count++] = {g, p, std::min(width, panels - p), row,
-                                       std::min(height, group.count - row)};
-            }
+        for (size_t t = 0; t < groups[g].inputs.count; ++t) *next++ = {g, t};
+    }
+}
+
+void Experts::Chunk::list_group_tasks(size_t g, size_t part, size_t tiled_width) {
+    const Group& group = groups[g];
+    const Part& form = layer.experts_[group.expert].form();
+    const size_t panels = layer.inner_[part + 1] - layer.inner_[part];
+    const size_t direct_width = panels_per_task(layer.inner_.back() * group_count,
+                                                form.gate.panel_bytes + form.up.panel_bytes, lease.threads());
+    const size_t width = group.tiled() ? tiled_width : direct_width;
+    const size_t height = group.tiled() ? tiles_per_task(group.inputs) * group.inputs.rows : group.count;
+    for (size_t row = 0; row < group.count; row += height) {
+        for (size_t p = 0; p < panels; p += width) {
+            tasks[task_count++] = {
+                g, part, p, std::min(width, panels - p), row, std::min(height, group.count - row)};
         }
-        for (size_t t = 0; t < group.inputs.count; ++t) *next++ = {g, t};
     }
 }
 
@@ -272,7 +311,7 @@ void Experts::Chunk::list_runs() {
     runs = lease.scratch<size_t>(kRuns, group_count + 2);
     size_t down_bytes = 64, waiting = 0;
     for (size_t g = 0; g < group_count; ++g) {
-        down_bytes += layer.experts_[groups[g].expert].down.panel_bytes;
+        down_bytes += layer.experts_[groups[g].expert].form().down.panel_bytes;
     }
     runs[run_count++] = 0;
     for (size_t g = 0; g + 1 < group_count; ++g) {
@@ -285,18 +324,25 @@ void Experts::Chunk::list_runs() {
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
     down_width = run_count > 1 ? prefill_width(panels, 2, lease.threads())
                                : panels_per_task(panels, down_bytes, lease.threads());
-    down_blocks = divide_up(panels, down_width);
-    turns = lease.scratch<Turn>(kTurns, down_blocks);
-    for (size_t i = 0; i < down_blocks; ++i) new (&turns[i]) Turn;
+    down_blocks = lease.scratch<size_t>(kDownBlocks, parts() + 1);
+    size_t* const begins = lease.scratch<size_t>(kDownBegins, parts() + 1);
+    down_blocks[0] = begins[0] = 0;
+    for (size_t p = 0; p < parts(); ++p) {
+        down_blocks[p + 1] = down_blocks[p] + divide_up(layer.outer_[p + 1] - layer.outer_[p], down_width);
+        begins[p + 1] = run_count * down_blocks[p + 1];
+    }
+    summing.set({begins, parts() + 1});
+    turns = lease.scratch<Turn>(kTurns, down_blocks[parts()]);
+    for (size_t i = 0; i < down_blocks[parts()]; ++i) new (&turns[i]) Turn;
 }
 
 void Experts::Chunk::allocate() {
     const size_t threads = static_cast<size_t>(lease.threads());
     for (size_t g = 0; g < group_count; ++g) {
         const Group& group = groups[g];
-        const Expert& expert = layer.experts_[group.expert];
-        const Policy gate = group.gate ? Policy::kBf16 : policy(expert.gate);
-        const Policy up = group.up ? Policy::kBf16 : policy(expert.up);
+        const Part& form = layer.experts_[group.expert].form();
+        const Policy gate = group.gate ? Policy::kBf16 : policy(form.gate);
+        const Policy up = group.up ? Policy::kBf16 : policy(form.up);
         for (const Policy p : {gate, up}) {
             token_stride[static_cast<size_t>(p)] = prepared_bytes(p, layer.hidden_);
         }
@@ -317,15 +363,13 @@ void Experts::Chunk::allocate() {
     sums = lease.scratch<float>(kSums, tokens * layer.hidden_);
     preparing.set(tokens);
     gathering.set(tile_count);
-    multiplying.set(task_count);
-    summing.set(run_count * down_blocks);
 }
 
 // Memory of inputs in tiles, and of h in tiles or rows, one group after the other.
 void Experts::Chunk::allocate_hidden() {
     size_t input_bytes = 0, hidden_bytes = 0;
     const auto row_bytes = [&](const Group& group) {
-        return prepared_bytes(policy(layer.experts_[group.expert].down), layer.intermediate_);
+        return prepared_bytes(policy(layer.experts_[group.expert].form().down), layer.intermediate_);
     };
     const auto group_bytes = [&](const Group& group) {
         return group.down ? group.hidden.total_bytes() : group.count * row_bytes(group);
@@ -389,8 +433,8 @@ void Experts::Chunk::gate_up(const Worker& worker) {
 // h = act(gate x) * up x for a task's columns.
 void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
-    const Expert& expert = layer.experts_[group.expert];
-    if (group.gate && group.up && expert.gate.format == expert.up.format) {
+    const Part& part = layer.experts_[group.expert].parts[task.part];
+    if (group.gate && group.up && part.gate.format == part.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
     float* const gate = out(worker);
@@ -401,8 +445,8 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
         multiply(m, task.panel, task.width, token_rows[static_cast<size_t>(policy(m))] + group.first + row,
                  count, to);
     };
-    product(expert.gate, group.gate, gate);
-    product(expert.up, group.up, up);
+    product(part.gate, group.gate, gate);
+    product(part.up, group.up, up);
     layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, up, count * stride, gate);
     keep_hidden(worker, task, row, count, gate, stride);
 }
@@ -410,10 +454,10 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
 // The same in one pass over the tiles of inputs; a row of gate's results and one of up's lie side by side.
 void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
-    const Expert& expert = layer.experts_[group.expert];
+    const Part& part = layer.experts_[group.expert].parts[task.part];
     float* const both = out(worker);
     const size_t width = task.width * kPanelRows;
-    multiply(worker, expert.gate, task.panel, task.width, group.inputs, row, count, both, &expert.up);
+    multiply(worker, part.gate, task.panel, task.width, group.inputs, row, count, both, &part.up);
     for (size_t i = 0; i < count; ++i) {
         float* const gate = both + 2 * i * width;
         layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, gate + width, width, gate);
@@ -426,8 +470,8 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
 void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count,
                                  const float* h, size_t stride) {
     const Group& group = groups[task.group];
-    const Policy rounding = group.down ? Policy::kBf16 : policy(layer.experts_[group.expert].down);
-    const size_t begin = task.panel * kPanelRows;
+    const Policy rounding = group.down ? Policy::kBf16 : policy(layer.experts_[group.expert].form().down);
+    const size_t begin = (layer.inner_[task.part] + task.panel) * kPanelRows;
     const size_t end = std::min(begin + task.width * kPanelRows, layer.intermediate_);
     uint8_t* const scratch = row_scratch(worker);
     for (size_t i = 0; i < count; ++i) {
@@ -443,26 +487,29 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 // Tasks of one block of columns take turns in the order of the experts, so sums need no atomics and have one
 // order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
 void Experts::Chunk::down(const Worker& worker) {
-    const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    summing.run(worker, [&](size_t i, size_t) {
-        const size_t run = i / down_blocks, block = i % down_blocks, panel = block * down_width;
-        const size_t width = std::min(down_width, panels - panel), begin = panel * kPanelRows;
+    summing.run(worker, [&](size_t i, size_t part) {
+        const size_t first = down_blocks[part], blocks = down_blocks[part + 1] - first;
+        const size_t at = i - run_count * first, run = at / blocks, panel = at % blocks * down_width;
+        const size_t width = std::min(down_width, layer.outer_[part + 1] - layer.outer_[part] - panel);
+        const size_t begin = (layer.outer_[part] + panel) * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);
-        turns[block].wait(worker, static_cast<uint32_t>(run));
+        Turn& turn = turns[first + at % blocks];
+        turn.wait(worker, static_cast<uint32_t>(run));
         for (size_t t = 0; t < tokens && run == 0; ++t) {
             std::fill_n(sums + t * layer.hidden_ + begin, columns, 0.0f);
         }
-        for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], panel, width);
+        for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], part, panel, width);
         for (size_t t = 0; t < tokens && run + 1 == run_count; ++t) {
-            const size_t at = t * layer.hidden_ + begin;
-            write_row(sums + at, columns, call.dtype, call.y, first_token * layer.hidden_ + at);
+            const size_t to = t * layer.hidden_ + begin;
+            write_row(sums + to, columns, call.dtype, call.y, first_token * layer.hidden_ + to);
         }
-        turns[block].pass();
+        turn.pass();
     });
 }
 
-void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t panel, size_t width) {
-    const PanelMatrix& weight = layer.experts_[group.expert].down;
+void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t part, size_t panel,
+                                size_t width) {
+    const PanelMatrix& weight = layer.experts_[group.expert].parts[part].down;
     float* const to = out(worker);
     const size_t most = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
     for (size_t row = 0; row < group.count; row += most) {
@@ -472,13 +519,13 @@ void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t
         } else {
             multiply(weight, panel, width, hidden_rows + group.first + row, count, to);
         }
-        add(group, row, count, panel, width, to);
+        add(group, row, count, (layer.outer_[part] + panel) * kPanelRows, width * kPanelRows, to);
     }
 }
 
-void Experts::Chunk::add(const Group& group, size_t row, size_t count, size_t panel, size_t width,
+// The product's columns, `stride` of them, belong to those of y from `begin` on.
+void Experts::Chunk::add(const Group& group, size_t row, size_t count, size_t begin, size_t stride,
                          const float* out) {
-    const size_t stride = width * kPanelRows, begin = panel * kPanelRows;
     const size_t columns = std::min(stride, layer.hidden_ - begin);
     for (size_t i = 0; i < count; ++i) {
         const Route& route = routes[group.first + row + i];

@@ -38,26 +38,44 @@ StoredMatrix stored_matrix(const Kernels& kernels, std::string_view format, size
     return {index, rows, cols, data, stride};
 }
 
-PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored) {
+PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size_t begin, size_t end) {
     const FormatInfo& info = *kernels.formats[stored.format].info;
-    return {stored.format, stored.rows, stored.cols, divide_up(stored.cols, info.step) * info.step_bytes,
-            nullptr};
+    const size_t rows = std::min(stored.rows, end * kPanelRows) - std::min(stored.rows, begin * kPanelRows);
+    return {stored.format, rows, stored.cols, divide_up(stored.cols, info.step) * info.step_bytes, nullptr};
 }
 
-void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels) {
+namespace {
+
+void pack_panel(const Kernels& kernels, const Packing& job, size_t panel) {
+    const StoredMatrix& stored = *job.from;
     const FormatEntry& format = kernels.formats[stored.format];
-    const PanelMatrix shape = panel_shape(kernels, stored);
-    const std::vector<uint8_t> zeros(stored_row_bytes(*format.info, stored.cols));  // rows after the last
-    Phase packing(shape.panel_count());
-    const auto pack_panel = [&](size_t p, size_t) {
-        const uint8_t* rows[kPanelRows];
-        for (size_t r = 0; r < kPanelRows; ++r) {
-            const size_t row = p * kPanelRows + r;
-            rows[r] = row < stored.rows ? stored.data + row * stored.stride : zeros.data();
-        }
-        format.pack(rows, stored.cols, panels + p * shape.panel_bytes);
-    };
-    lease.parallel([&](const Worker& worker) { packing.run(worker, pack_panel); }, shape.bytes());
+    const size_t first = (job.first + panel) * kPanelRows;
+    std::vector<uint8_t> zeros;  // rows after the last
+    if (first + kPanelRows > stored.rows) zeros.resize(stored_row_bytes(*format.info, stored.cols));
+    const uint8_t* rows[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) {
+        rows[r] = first + r < stored.rows ? stored.data + (first + r) * stored.stride : zeros.data();
+    }
+    const size_t panel_bytes = divide_up(stored.cols, format.info->step) * format.info->step_bytes;
+    format.pack(rows, stored.cols, job.to + panel * panel_bytes);
+}
+
+}  // namespace
+
+void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> jobs,
+          std::span<const size_t> begins) {
+    std::vector<size_t> starts{0};  // each job's first task, and the end
+    for (const Packing& job : jobs) starts.push_back(starts.back() + job.count);
+    std::vector<size_t> tasks;
+    for (const size_t begin : begins) tasks.push_back(starts[begin]);
+    Phase packing;
+    packing.set(tasks, lease.can_stay(begins.size() - 1));
+    lease.parallel([&](const Worker& worker) {
+        packing.run(worker, [&](size_t task, size_t) {
+            const size_t job = std::ranges::upper_bound(starts, task) - starts.begin() - 1;
+            pack_panel(kernels, jobs[job], task - starts[job]);
+        });
+    });
 }
 
 size_t prepared_bytes(Policy policy, size_t k) {

@@ -36,9 +36,18 @@ class Experts {
     void forward(const ExpertsCall& call) const;
 
   private:
-    struct Expert {
+    // Some rows of each matrix, in the memory of one group of threads.
+    struct Part {
         PanelMatrix gate, up, down;
-        Arena::Piece memory;  // all three; empty: not loaded
+        Arena::Piece memory;
+    };
+    struct Expert {
+        std::vector<Part> parts;  // empty: not loaded
+
+        bool loaded() const { return !parts.empty(); }
+        // What all parts have in common: formats and sizes of a panel.
+        const Part& form() const { return parts.front(); }
+        size_t bytes() const;
     };
     struct Chunk;
 
@@ -50,6 +59,8 @@ class Experts {
     size_t hidden_;
     size_t intermediate_;
     Activation activation_;
+    std::vector<size_t> inner_;  // panels of the intermediate size that begin the parts, and the end
+    std::vector<size_t> outer_;  // the same of the hidden size
     std::vector<Expert> experts_;
 };
 
