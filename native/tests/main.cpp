@@ -350,8 +350,10 @@ void test_prefill_matches_the_decoded_product() {
 
 // A layer of three experts, all rows by the prefill path or none, on some threads.
 std::vector<float> run_layers(const Kernels& k, const char* format, size_t stride, const Guarded& stored,
-                              const std::vector<float>& x, size_t threads, size_t from) {
-    Pool pool(static_cast<int>(threads));
+                              const std::vector<float>& x, const std::vector<int>& threads, size_t from) {
+    std::vector<ThreadGroup> groups;
+    for (const int count : threads) groups.push_back({count, {}});
+    Pool pool(groups);
     const StoredMatrix square = stored_matrix(k, format, 96, 96, stored.as<uint8_t>(), stride);
     Experts layer(pool, k, 3, 96, 96, Activation::kSilu);
     for (size_t i = 0; i < 3; ++i) layer.load(i, square, square, square);
@@ -382,14 +384,14 @@ void test_layers_by_both_paths() {
             std::vector<float> x(tokens * 96);
             for (float& value : x) value = random_value() / 8;
             for (const auto& [name, k] : prefill_kernels()) {
-                const std::vector<float> direct = run_layers(k, format, stride, stored, x, 2, SIZE_MAX);
-                const std::vector<float> one = run_layers(k, format, stride, stored, x, 1, 1);
+                const std::vector<float> direct = run_layers(k, format, stride, stored, x, {2}, SIZE_MAX);
+                const std::vector<float> one = run_layers(k, format, stride, stored, x, {1}, 1);
                 compare(one, direct, 0.03, name.c_str(), format);  // int8 against bfloat16 activations
-                for (const size_t threads : {2, 3}) {
+                for (const std::vector<int>& threads : {std::vector{3}, {1, 2}, {1, 1, 1, 1}}) {
                     const std::vector<float> more = run_layers(k, format, stride, stored, x, threads, 1);
-                    CHECK(one == more, "%s %s: %zu threads", name.c_str(), format, threads);
+                    CHECK(one == more, "%s %s: %zu groups", name.c_str(), format, threads.size());
                 }
-                const std::vector<float> mixed = run_layers(k, format, stride, stored, x, 2, 20);
+                const std::vector<float> mixed = run_layers(k, format, stride, stored, x, {1, 1}, 20);
                 compare(mixed, direct, 0.03, name.c_str(), format);
             }
         }
@@ -435,6 +437,35 @@ void test_pool() {
     }
     CHECK(refused, "a pool of no threads");
     CHECK(read_rate(pool, 1 << 20, 1) > 0, "reads");
+}
+
+void test_parts() {
+    Pool pool({{2, {}}, {1, {}}, {1, {}}});
+    constexpr size_t kBegins[] = {0, 40, 40, 43};
+    for (int round = 0; round < 300; ++round) {
+        const bool stay = round % 2;
+        Pool::Lease lease(pool);
+        std::atomic<size_t> sum{0}, strangers{0};
+        size_t last[3] = {};
+        Phase working, checking(1);
+        working.set(kBegins, stay && lease.can_stay(3));
+        lease.parallel([&](const Worker& worker) {
+            working.run(worker, [&](size_t task, size_t part) {
+                sum += task;
+                strangers += worker.group != part;
+                if (task + 1 == kBegins[part + 1]) last[part] = task;
+            });
+            checking.run(worker, [&](size_t, size_t) {
+                CHECK(sum == 43 * 42 / 2, "round %d: %zu", round, sum.load());
+                CHECK(last[0] == 39 && last[2] == 42, "round %d: tasks of another part", round);
+                CHECK(!stay || strangers == 0, "round %d: %zu did not stay", round, strangers.load());
+            });
+        });
+    }
+    const Pool::Lease lease(pool);
+    CHECK((lease.split(9) == std::vector<size_t>{0, 4, 6, 9}), "split by threads");
+    CHECK((lease.split(1) == std::vector<size_t>{0, 0, 0, 1}), "one unit");
+    CHECK(!lease.can_stay(2), "two parts, three groups");
 }
 
 void test_layers_on_threads() {
@@ -506,6 +537,7 @@ int main() {
     test_layers_by_both_paths();
     test_choice();
     test_pool();
+    test_parts();
     test_layers_on_threads();
 #if !defined(__SANITIZE_THREAD__)
     test_fork();
