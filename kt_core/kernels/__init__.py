@@ -3,7 +3,7 @@
 The only room that imports the native extension, and only when something is computed or asked of it.
 """
 
-from kt_core.kernels.experts import ACTIVATIONS, Experts
+from kt_core.kernels.experts import ACTIVATIONS, UNGATED, Experts
 from kt_core.kernels.linear import Linear
 from kt_core.kernels.native import info, set_deterministic
 from kt_core.kernels.policy import POLICY, SUPPORTED
@@ -13,6 +13,7 @@ __all__ = [
     "ACTIVATIONS",
     "POLICY",
     "SUPPORTED",
+    "UNGATED",
     "Experts",
     "Group",
     "Linear",

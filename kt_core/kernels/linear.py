@@ -2,8 +2,9 @@
 
 import torch
 
-from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, plain, weight
 from kt_core.kernels.pool import Pool, native_pool
+from kt_core.weights import Matrix
 
 
 class Linear:

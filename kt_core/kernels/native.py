@@ -2,28 +2,15 @@
 
 import importlib
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 
 from kt_core import errors
 from kt_core.kernels.policy import SUPPORTED
+from kt_core.weights import Matrix
 
-Weight = tuple[str, int, int, Any]
-
-
-class Matrix(Protocol):
-    """A 2-D weight in its stored form: data is uint8 [rows, row_bytes]."""
-
-    @property
-    def format(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def cols(self) -> int: ...
-    @property
-    def data(self) -> "np.ndarray[Any, np.dtype[np.uint8]]": ...
+Weight = tuple[str, int, int, Any, Any, Any, str, int, float]
 
 
 @cache
@@ -52,7 +39,17 @@ def weight(matrix: Matrix) -> Weight:
     """A matrix as the extension takes it. Raises Unsupported for a format without a kernel."""
     if matrix.format not in SUPPORTED:
         raise errors.Unsupported("kernels.format", format=matrix.format, known=", ".join(sorted(SUPPORTED)))
-    return (matrix.format, matrix.rows, matrix.cols, matrix.data)
+    return (
+        matrix.format,
+        matrix.rows,
+        matrix.cols,
+        matrix.data,
+        matrix.scales,
+        matrix.zeros,
+        matrix.scale_format,
+        matrix.group,
+        matrix.multiplier,
+    )
 
 
 def dtype_name(x: torch.Tensor) -> str:

@@ -2,7 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <climits>
+#include <deque>
+#include <optional>
 #include <stdexcept>
 
 #include "kt/bandwidth.h"
@@ -16,35 +19,50 @@ namespace {
 using kt::Dtype;
 using kt::Kernels;
 
-// Holds the buffer while it is read.
+// (format, rows, cols, data, scales, zeros, kind of scales, group, multiplier); arrays are uint8 [rows, row
+// bytes] or None, a group of -1 is the whole row, 0 as the format says.
+using Array = std::optional<py::buffer>;
+using Weight = std::tuple<std::string, int64_t, int64_t, Array, Array, Array, std::string, int64_t, float>;
+
+// Holds the buffers while they are read.
 struct Source {
-    py::buffer_info info;
+    std::vector<py::buffer_info> infos;
     kt::StoredMatrix matrix;
 };
 
-// (format, rows, cols, uint8 [rows, row_bytes])
-using Weight = std::tuple<std::string, int64_t, int64_t, py::buffer>;
+kt::StoredArray array(Source& source, const char* name, const Array& array) {
+    if (!array) return {};
+    source.infos.push_back(array->request());
+    const py::buffer_info& info = source.infos.back();
+    if (info.itemsize != 1 || info.ndim != 2) {
+        throw std::invalid_argument(std::string("weight ") + name + " must be uint8 [rows, row_bytes]");
+    }
+    const size_t rows = static_cast<size_t>(info.shape[0]), row_bytes = static_cast<size_t>(info.shape[1]);
+    const bool dense = info.strides[1] == 1 || row_bytes == 1;
+    if (!dense || (rows > 1 && info.strides[0] < info.shape[1])) {
+        throw std::invalid_argument("the bytes of a row of weight " + std::string(name) +
+                                    " must be adjacent and rows must not overlap");
+    }
+    const size_t stride = rows > 1 ? static_cast<size_t>(info.strides[0]) : row_bytes;
+    return {static_cast<const uint8_t*>(info.ptr), rows, row_bytes, stride};
+}
 
 Source source(const Kernels& kernels, const Weight& weight) {
-    const auto& [format, rows, cols, data] = weight;
+    const auto& [format, rows, cols, data, scales, zeros, scale, group, multiplier] = weight;
     kernels.format(format);  // the clearest complaint first
-    py::buffer_info info = data.request();
-    if (info.itemsize != 1 || info.ndim != 2)
-        throw std::invalid_argument("weight data must be uint8 [rows, row_bytes]");
-    if (rows < 1 || cols < 1 || info.shape[0] != rows) {
-        throw std::invalid_argument("weight data has " + std::to_string(info.shape[0]) + " rows, expected " +
-                                    std::to_string(rows));
-    }
-    const bool dense = info.strides[1] == 1 || info.shape[1] == 1;
-    if (!dense || (rows > 1 && info.strides[0] < info.shape[1])) {
-        throw std::invalid_argument("the bytes of a weight row must be adjacent and rows must not overlap");
-    }
-    const size_t row_bytes = static_cast<size_t>(info.shape[1]);
-    kt::StoredMatrix matrix =
-        kt::stored_matrix(kernels, format, static_cast<size_t>(rows), static_cast<size_t>(cols),
-                          static_cast<const uint8_t*>(info.ptr), row_bytes);
-    matrix.stride = rows > 1 ? static_cast<size_t>(info.strides[0]) : row_bytes;
-    return {std::move(info), matrix};
+    if (rows < 1 || cols < 1) throw std::invalid_argument("a weight needs at least one row and one column");
+    if (group < -1) throw std::invalid_argument("a group must not be negative");
+    Source out{};
+    out.matrix = kt::stored_matrix(kernels, {.format = format,
+                                             .rows = static_cast<size_t>(rows),
+                                             .cols = static_cast<size_t>(cols),
+                                             .data = array(out, "data", data),
+                                             .scales = array(out, "scales", scales),
+                                             .zeros = array(out, "zeros", zeros),
+                                             .scale = scale,
+                                             .group = static_cast<size_t>(group == -1 ? cols : group),
+                                             .multiplier = multiplier});
+    return out;
 }
 
 Dtype dtype_of(const std::string& name) {
@@ -56,7 +74,9 @@ Dtype dtype_of(const std::string& name) {
 kt::Activation activation_of(const std::string& name) {
     if (name == "silu") return kt::Activation::kSilu;
     if (name == "gelu_tanh") return kt::Activation::kGeluTanh;
-    throw std::invalid_argument("unknown activation '" + name + "'. Known: silu, gelu_tanh");
+    if (name == "swiglu_oai") return kt::Activation::kSwigluOai;
+    if (name == "relu2") return kt::Activation::kReluSquared;
+    throw std::invalid_argument("unknown activation '" + name + "'");
 }
 
 template <class T>
@@ -183,12 +203,23 @@ std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, co
                                         pointer<const float>(bias));
 }
 
-void load_expert(kt::Experts& experts, int64_t index, const Weight& gate, const Weight& up,
-                 const Weight& down) {
-    const Source g = source(experts.kernels(), gate), u = source(experts.kernels(), up),
-                 d = source(experts.kernels(), down);
+// biases: addresses of float32 rows of gate, up and down, or 0.
+// (gate or none, up, down, addresses of their biases or 0)
+using ExpertSource = std::tuple<std::optional<Weight>, Weight, Weight, std::array<uintptr_t, 3>>;
+
+void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertSource>& sources) {
+    std::deque<Source> held;
+    const auto hold = [&](const Weight& weight) {
+        return &held.emplace_back(source(experts.kernels(), weight)).matrix;
+    };
+    std::vector<kt::ExpertWeights> weights;
+    for (const auto& [gate, up, down, biases] : sources) {
+        weights.push_back({gate ? hold(*gate) : nullptr, hold(up), hold(down),
+                           pointer<const float>(biases[0]), pointer<const float>(biases[1]),
+                           pointer<const float>(biases[2])});
+    }
     const py::gil_scoped_release release;
-    experts.load(static_cast<size_t>(index), g.matrix, u.matrix, d.matrix);
+    experts.load(static_cast<size_t>(first), weights);
 }
 
 }  // namespace
@@ -238,21 +269,21 @@ PYBIND11_MODULE(_native, m) {
 
     py::class_<kt::Experts>(m, "Experts")
         .def(py::init([](int64_t count, int64_t hidden, int64_t intermediate, const std::string& activation,
-                         const std::string& tier, kt::Pool* pool) {
-                 return std::make_unique<kt::Experts>(pool_or_default(pool), kt::kernels(tier),
-                                                      positive(count), positive(hidden),
-                                                      positive(intermediate), activation_of(activation));
+                         float limit, float alpha, const std::string& tier, kt::Pool* pool) {
+                 return std::make_unique<kt::Experts>(
+                     pool_or_default(pool), kt::kernels(tier), positive(count), positive(hidden),
+                     positive(intermediate), kt::Gating{activation_of(activation), {limit, alpha}});
              }),
-             py::keep_alive<1, 7>())
+             py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
-        .def("load", &load_expert)
+        .def("load", &load_experts)
         .def(
             "forward",
             [](const kt::Experts& self, uintptr_t x, uintptr_t ids, uintptr_t weights, uintptr_t y,
-               const std::string& dtype, int64_t tokens, int64_t slots) {
+               const std::string& dtype, int64_t tokens, int64_t slots, uintptr_t elsewhere) {
                 self.forward({pointer<const void>(x), pointer<const int64_t>(ids),
                               pointer<const float>(weights), pointer<void>(y), dtype_of(dtype),
-                              positive(tokens), positive(slots)});
+                              positive(tokens), positive(slots), pointer<const uint8_t>(elsewhere)});
             },
             py::call_guard<py::gil_scoped_release>());
 }

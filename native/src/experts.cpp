@@ -10,6 +10,7 @@ namespace kt {
 namespace {
 
 enum Slot : size_t {
+    kElsewhere,
     kRoutes,
     kBegins,
     kActive,
@@ -76,15 +77,22 @@ struct TileTask {
     size_t tile;
 };
 
+// bias: the first of `columns`, or null.
+void add_bias(const float* bias, size_t columns, size_t count, size_t stride, float* rows) {
+    for (size_t i = 0; i < count && bias; ++i) {
+        for (size_t j = 0; j < columns; ++j) rows[i * stride + j] += bias[j];
+    }
+}
+
 }  // namespace
 
 Experts::Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden, size_t intermediate,
-                 Activation activation)
+                 Gating gating)
     : pool_(pool),
       kernels_(kernels),
       hidden_(hidden),
       intermediate_(intermediate),
-      activation_(activation),
+      gating_(gating),
       experts_(count) {
     if (count == 0 || hidden == 0 || intermediate == 0) {
         throw std::invalid_argument("the number of experts, hidden and intermediate must be positive");
@@ -115,38 +123,75 @@ void Experts::check(const char* name, const StoredMatrix& stored, size_t rows, s
                                 std::to_string(stored.cols));
 }
 
-void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& up, const StoredMatrix& down) {
+void Experts::check(size_t index, const ExpertWeights& from) const {
     if (index >= experts_.size()) {
         throw std::invalid_argument("no expert " + std::to_string(index) + ": there are " +
                                     std::to_string(experts_.size()));
     }
-    check("gate", gate, intermediate_, hidden_);
-    check("up", up, intermediate_, hidden_);
-    check("down", down, hidden_, intermediate_);
+    if (gating_.has_gate() != (from.gate != nullptr) || (from.gate_bias && !from.gate)) {
+        throw std::invalid_argument(gating_.has_gate() ? "this activation needs a gate"
+                                                       : "this activation has no gate");
+    }
+    if (from.gate) check("gate", *from.gate, intermediate_, hidden_);
+    check("up", *from.up, intermediate_, hidden_);
+    check("down", *from.down, hidden_, intermediate_);
+}
+
+// Takes memory for a part of an expert, and lists what is to be packed into it.
+Experts::Part Experts::make_part(Pool::Lease& lease, const ExpertWeights& from, size_t p,
+                                 std::vector<Packing>& jobs) const {
+    Part part;
+    struct Field {
+        const StoredMatrix* stored;
+        const float* bias;
+        const std::vector<size_t>& begins;
+        PanelMatrix& panels;
+        const float*& packed_bias;
+    };
+    const Field fields[] = {{from.gate, from.gate_bias, inner_, part.gate, part.gate_bias},
+                            {from.up, from.up_bias, inner_, part.up, part.up_bias},
+                            {from.down, from.down_bias, outer_, part.down, part.down_bias}};
+    const auto padded = [](size_t bytes) { return divide_up(bytes, 64) * 64; };
+    size_t bytes = 0;
+    for (const Field& field : fields) {
+        if (!field.stored) continue;
+        field.panels = panel_shape(kernels_, *field.stored, field.begins[p], field.begins[p + 1]);
+        bytes += padded(field.panels.bytes());
+        if (field.bias) bytes += field.panels.panel_count() * kPanelRows * sizeof(float);
+    }
+    part.memory = lease.weights(bytes, p, inner_.size() - 1);
+    uint8_t* next = part.memory.data();
+    for (const Field& field : fields) {
+        if (!field.stored) continue;
+        const size_t panels = field.panels.panel_count(), rows = field.panels.rows;
+        field.panels.panels = next;
+        jobs.push_back({field.stored, field.begins[p], panels, next});
+        next += padded(field.panels.bytes());
+        if (!field.bias) continue;
+        float* const bias = reinterpret_cast<float*>(next);
+        field.packed_bias = bias;
+        std::copy_n(field.bias + field.begins[p] * kPanelRows, rows, bias);
+        next = reinterpret_cast<uint8_t*>(std::fill_n(bias + rows, panels * kPanelRows - rows, 0.0f));
+    }
+    if (!from.gate) part.gate = part.up;
+    return part;
+}
+
+void Experts::load(size_t first, std::span<const ExpertWeights> from) {
+    for (size_t i = 0; i < from.size(); ++i) check(first + i, from[i]);
     Pool::Lease lease(pool_);
     const size_t parts = inner_.size() - 1;
-    Expert packed{std::vector<Part>(parts)};
+    std::vector<Expert> packed(from.size());
     std::vector<Packing> jobs;
     std::vector<size_t> begins{0};
     for (size_t p = 0; p < parts; ++p) {
-        Part& part = packed.parts[p];
-        part.gate = panel_shape(kernels_, gate, inner_[p], inner_[p + 1]);
-        part.up = panel_shape(kernels_, up, inner_[p], inner_[p + 1]);
-        part.down = panel_shape(kernels_, down, outer_[p], outer_[p + 1]);
-        const size_t up_at = divide_up(part.gate.bytes(), 64) * 64;
-        const size_t down_at = up_at + divide_up(part.up.bytes(), 64) * 64;
-        part.memory = lease.weights(down_at + part.down.bytes(), p, parts);
-        uint8_t* const memory = part.memory.data();
-        jobs.push_back({&gate, inner_[p], part.gate.panel_count(), memory});
-        jobs.push_back({&up, inner_[p], part.up.panel_count(), memory + up_at});
-        jobs.push_back({&down, outer_[p], part.down.panel_count(), memory + down_at});
+        for (size_t i = 0; i < from.size(); ++i) {
+            packed[i].parts.push_back(make_part(lease, from[i], p, jobs));
+        }
         begins.push_back(jobs.size());
-        part.gate.panels = memory;
-        part.up.panels = memory + up_at;
-        part.down.panels = memory + down_at;
     }
     pack(lease, kernels_, jobs, begins);
-    experts_[index] = std::move(packed);
+    std::ranges::move(packed, experts_.begin() + static_cast<ptrdiff_t>(first));
 }
 
 // Some tokens, from routing to written rows. Phases: prepared tokens, in tiles where a group wants them, are
@@ -158,6 +203,7 @@ struct Experts::Chunk {
     const size_t first_token;
     const size_t tokens;
     const size_t* const prefill_from;  // for each format
+    const uint8_t* const elsewhere;    // the call's, as it was at its start
 
     Route* routes = nullptr;  // by expert, then token, then slot
     Group* groups = nullptr;  // ascending expert
@@ -212,6 +258,14 @@ struct Experts::Chunk {
     float* out(const Worker& worker) const { return outs + worker.index * 2 * kOutFloats; }
     uint8_t* row_scratch(const Worker& worker) const { return row_memory + worker.index * row_stride; }
 
+    static const float* from_column(const float* bias, const Task& task) {
+        return bias ? bias + task.panel * kPanelRows : nullptr;
+    }
+    void activate(const float* gate, const float* up, size_t n, float* h) const {
+        const Gating& gating = layer.gating_;
+        layer.kernels_.activate[static_cast<size_t>(gating.activation)](gate, up, n, gating.clamp, h);
+    }
+
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
                   float* to) const {
         layer.kernels_.formats[m.format].matmul({m.panels + panel * m.panel_bytes, m.panel_bytes, width,
@@ -232,7 +286,8 @@ void Experts::Chunk::route() {
     const int64_t* const ids = call.ids + first_token * call.slots;
     const float* const weights = call.weights + first_token * call.slots;
     const auto used = [&](int64_t id) {
-        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].loaded();
+        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].loaded() &&
+               !(elsewhere && elsewhere[id]);
     };
     std::fill_n(begins, experts + 1, 0);
     for (size_t i = 0; i < tokens * call.slots; ++i) {
@@ -430,24 +485,29 @@ void Experts::Chunk::gate_up(const Worker& worker) {
     });
 }
 
-// h = act(gate x) * up x for a task's columns.
+// h of a task's columns.
 void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
     const Part& part = layer.experts_[group.expert].parts[task.part];
-    if (group.gate && group.up && part.gate.format == part.up.format) {
+    const bool gated = layer.gating_.has_gate();
+    if (gated && group.gate && group.up && part.gate.format == part.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
     float* const gate = out(worker);
     float* const up = gate + kOutFloats;
     const size_t stride = task.width * kPanelRows;
-    const auto product = [&](const PanelMatrix& m, bool tiled, float* to) {
-        if (tiled) return multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
-        multiply(m, task.panel, task.width, token_rows[static_cast<size_t>(policy(m))] + group.first + row,
-                 count, to);
+    const auto product = [&](const PanelMatrix& m, const float* bias, bool tiled, float* to) {
+        if (tiled) {
+            multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
+        } else {
+            multiply(m, task.panel, task.width,
+                     token_rows[static_cast<size_t>(policy(m))] + group.first + row, count, to);
+        }
+        add_bias(from_column(bias, task), stride, count, stride, to);
     };
-    product(part.gate, group.gate, gate);
-    product(part.up, group.up, up);
-    layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, up, count * stride, gate);
+    if (gated) product(part.gate, part.gate_bias, group.gate, gate);
+    product(part.up, part.up_bias, group.up, up);
+    activate(gate, up, count * stride, gate);
     keep_hidden(worker, task, row, count, gate, stride);
 }
 
@@ -458,9 +518,11 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
     float* const both = out(worker);
     const size_t width = task.width * kPanelRows;
     multiply(worker, part.gate, task.panel, task.width, group.inputs, row, count, both, &part.up);
+    add_bias(from_column(part.gate_bias, task), width, count, 2 * width, both);
+    add_bias(from_column(part.up_bias, task), width, count, 2 * width, both + width);
     for (size_t i = 0; i < count; ++i) {
         float* const gate = both + 2 * i * width;
-        layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, gate + width, width, gate);
+        activate(gate, gate + width, width, gate);
     }
     keep_hidden(worker, task, row, count, both, 2 * width);
 }
@@ -509,16 +571,18 @@ void Experts::Chunk::down(const Worker& worker) {
 
 void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t part, size_t panel,
                                 size_t width) {
-    const PanelMatrix& weight = layer.experts_[group.expert].parts[part].down;
+    const Part& weights = layer.experts_[group.expert].parts[part];
+    const float* const bias = weights.down_bias ? weights.down_bias + panel * kPanelRows : nullptr;
     float* const to = out(worker);
     const size_t most = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
     for (size_t row = 0; row < group.count; row += most) {
         const size_t count = std::min(most, group.count - row);
         if (group.down) {
-            multiply(worker, weight, panel, width, group.hidden, row, count, to);
+            multiply(worker, weights.down, panel, width, group.hidden, row, count, to);
         } else {
-            multiply(weight, panel, width, hidden_rows + group.first + row, count, to);
+            multiply(weights.down, panel, width, hidden_rows + group.first + row, count, to);
         }
+        add_bias(bias, width * kPanelRows, count, width * kPanelRows, to);
         add(group, row, count, (layer.outer_[part] + panel) * kPanelRows, width * kPanelRows, to);
     }
 }
@@ -544,6 +608,11 @@ void Experts::forward(const ExpertsCall& call) const {
     Pool::Lease lease(pool_);
     size_t from[kFormatSlots] = {};
     for (size_t f = 0; f < kFormatSlots && kernels_.formats[f].info; ++f) from[f] = kernels_.prefill_from(f);
+    uint8_t* elsewhere = nullptr;
+    if (call.elsewhere) {  // routing counts and then places: between the two, nothing may change
+        elsewhere = lease.scratch<uint8_t>(kElsewhere, experts_.size());
+        std::copy_n(call.elsewhere, experts_.size(), elsewhere);
+    }
     const size_t step = tokens_per_chunk(call.slots);
     for (size_t first = 0; first < call.tokens; first += step) {
         Chunk chunk{.layer = *this,
@@ -551,7 +620,8 @@ void Experts::forward(const ExpertsCall& call) const {
                     .lease = lease,
                     .first_token = first,
                     .tokens = std::min(step, call.tokens - first),
-                    .prefill_from = from};
+                    .prefill_from = from,
+                    .elsewhere = elsewhere};
         chunk.route();
         chunk.choose_paths();
         chunk.list_tasks();
