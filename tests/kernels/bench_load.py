@@ -4,12 +4,14 @@ python tests/kernels/bench_load.py [FORMAT ...] [--gib N] [--threads N] [--pools
 
 Writes a checkpoint-like file of one layer (gates, ups and downs of 64 experts of 2048 x 768, one matrix after the
 other), then loads it warm (all of it in the page cache) and cold (none of it). Columns: GB/s of stored bytes, median
-and range; share of the memory's read rate (warm) or of plain reads of the same file (cold), each measured right
-before; the most anonymous memory above what the process had, relative to the weights.
+and range; shares of the memory's read rate and of the rate at which fresh memory can be filled (warm), or of plain
+reads of the same file (cold), each measured right beside; the most anonymous memory above what the process had, relative to the weights.
 """
 
 import argparse
+import ctypes
 import gc
+import mmap
 import os
 import statistics
 import tempfile
@@ -18,7 +20,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import cases
 import numpy as np
 
 from kt_core.formats import FORMATS
@@ -35,7 +36,7 @@ def write(path, format, gib):
     kind = FORMATS[format]
     sizes = [rows * cols // kind.block_size * kind.block_bytes for rows, cols in shapes]
     experts = max(1, int(gib * 2**30) // sum(sizes))
-    block = [cases.stored(format, rows, cols).data.tobytes() for rows, cols in shapes]
+    block = [np.random.default_rng(0).integers(64, 112, size, dtype=np.uint8).tobytes() for size in sizes]
     with path.open("wb") as file:
         for data in block:
             for _ in range(experts):
@@ -75,6 +76,17 @@ def plain_read(path, threads):
         start = time.perf_counter()
         list(pool.map(part, range(threads)))
         return time.perf_counter() - start
+
+
+def fill_rate(nbytes, threads):
+    """Bytes per second at which the threads write to memory that the process has just got, huge pages advised."""
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    base, part = ctypes.addressof(ctypes.c_char.from_buffer(memory)), nbytes // threads
+    start = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda index: ctypes.memset(base + index * part, 1, part), range(threads)))
+    return nbytes / (time.perf_counter() - start)
 
 
 class Peak(threading.Thread):
@@ -118,24 +130,32 @@ def shown(values):
 def bench(path, format, arguments, pool):
     layout = write(path, format, arguments.gib)
     total = path.stat().st_size
-    warm, cold, shares, disk_shares, memory = [], [], [], [], []
+    warm, cold, shares, filling, disk_shares, memory = [], [], [], [], [], []
     for _ in range(arguments.repeats):
         plain_read(path, 2)
+        fill_rate(2 * total, 2)  # a virtual machine may have to get memory from its host first
         took, most, nbytes = load(pool, matrices(path, format, *layout))
         gc.collect()
         memory.append(most / nbytes)
         warm.append(total / took / 1e9)
         shares.append(100 * warm[-1] / (pool.read_rate(256 << 20, 3) / 1e9))
+        filling.append(100 * warm[-1] / (fill_rate(total, arguments.threads) / 1e9))
+        times = []
+        for threads in (1, 4):
+            forget(path)
+            fill_rate(3 * total, 2)
+            times.append(plain_read(path, threads))
+        disk = min(times)
         forget(path)
-        disk = min(plain_read(path, 1), (forget(path), plain_read(path, 4))[1])
-        forget(path)
+        fill_rate(3 * total, 2)
         took, most, nbytes = load(pool, matrices(path, format, *layout))
         gc.collect()
         memory.append(most / nbytes)
         cold.append(total / took / 1e9)
         disk_shares.append(100 * disk / took)
     print(
-        f"{format:8} warm {shown(warm)} GB/s, {shown(shares)} % of reads; cold {shown(cold)} GB/s, "
+        f"{format:8} warm {shown(warm)} GB/s, {shown(shares)} % of reads, "
+        f"{shown(filling)} % of fills; cold {shown(cold)} GB/s, "
         f"{shown(disk_shares)} % of plain reads; memory {max(memory):.2f} of the weights",
         flush=True,
     )
