@@ -80,8 +80,7 @@ class Experts:
     def load_all(self, experts: Sequence[Sequence[Any]], first: int = 0) -> None:
         """Pack experts first, first + 1, ..., each of the arguments that `load` takes after the index.
 
-        It reads ahead of what it packs, so it is faster than one after the other. Raises what `load` raises, before
-        it packs anything.
+        Threads do not wait for each other between experts. Raises what `load` raises, before it packs anything.
         """
         sources = [self._source(*parts) for parts in experts]
         self._native.load(first, [source for source, _ in sources])  # sources keeps the biases meanwhile

@@ -127,58 +127,8 @@ PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size
     return {stored.format, rows, stored.cols, bytes, nullptr};
 }
 
-namespace {
-
-// Stored rows one job after the other, as packing goes through them. The system is asked for what comes
-// kAhead later, in pieces that it does not cut: its own read-ahead follows one stream, and starts small.
-class Sources {
-  public:
-    Sources(const Kernels& kernels, std::span<const Packing> jobs) : jobs_(jobs) {
-        for (const Packing& job : jobs) {
-            const bool rows = kernels.formats[job.from->format].info->layout == Layout::kRows;
-            begins_.push_back(begins_.back() + (rows ? stored_panels(job) * panel_bytes(job) : 0));
-        }
-        for (size_t at = 0; at < kAhead; at += kPiece) ask(at);
-    }
-
-    // Called when a panel of a job is about to be packed.
-    void reach(size_t job, size_t panel) const {
-        const size_t at = begins_[job] + panel * panel_bytes(jobs_[job]);
-        const size_t next = std::min(at + panel_bytes(jobs_[job]), begins_[job + 1]);
-        if (at < next && at / kPiece != next / kPiece) ask(next / kPiece * kPiece + kAhead);
-    }
-
-  private:
-    static constexpr size_t kAhead = size_t{32} << 20;
-    static constexpr size_t kPiece = size_t{1} << 20;
-
-    static size_t panel_bytes(const Packing& job) { return kPanelRows * job.from->stride; }
-    // Whole panels: the last row's address need not be that of a whole stride.
-    static size_t stored_panels(const Packing& job) {
-        return std::min(job.count,
-                        job.from->rows / kPanelRows - std::min(job.first, job.from->rows / kPanelRows));
-    }
-
-    void ask(size_t begin) const {
-        const size_t end = std::min(begin + kPiece, begins_.back());
-        while (begin < end) {
-            const size_t job = std::ranges::upper_bound(begins_, begin) - begins_.begin() - 1;
-            const size_t bytes = std::min(end, begins_[job + 1]) - begin;
-            const uint8_t* const data = jobs_[job].from->data + jobs_[job].first * panel_bytes(jobs_[job]);
-            read_soon(data + begin - begins_[job], bytes);
-            begin += bytes;
-        }
-    }
-
-    std::span<const Packing> jobs_;
-    std::vector<size_t> begins_{0};
-};
-
-}  // namespace
-
 void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> jobs,
           std::span<const size_t> begins) {
-    const Sources sources(kernels, jobs);
     std::vector<size_t> starts{0};  // each job's first task, and the end
     for (const Packing& job : jobs) starts.push_back(starts.back() + job.count);
     std::vector<size_t> tasks;
@@ -191,7 +141,6 @@ void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> j
             const size_t panel = task - starts[at];
             const Packing& job = jobs[at];
             const FormatEntry& format = kernels.formats[job.from->format];
-            sources.reach(at, panel);
             format.pack(*job.from, (job.first + panel) * kPanelRows,
                         job.to + panel * format.panel_bytes(*job.from));
         });

@@ -22,11 +22,6 @@ size_t round_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-size_t page_bytes() {
-    static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    return bytes;
-}
-
 // The system call itself: libnuma need not be there. Preferred and not strict, so that a node without room
 // costs speed and not the process.
 bool prefer_node(void* memory, size_t bytes, int node) {
@@ -62,15 +57,9 @@ Buffer::~Buffer() {
     }
 }
 
-void read_soon(const uint8_t* data, size_t bytes) {
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(data), page = page_bytes();
-    const uintptr_t start = begin / page * page;
-    madvise(reinterpret_cast<void*>(start), begin + bytes - start, MADV_WILLNEED);
-}
-
 Arena::Piece::~Piece() {
     if (!data_) return;
-    const size_t page = page_bytes();
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(data_), page);
     const uintptr_t end = (reinterpret_cast<uintptr_t>(data_) + bytes_) / page * page;
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import cases
@@ -197,6 +199,33 @@ def test_binding_refused(error, text):
         pytest.skip("this system has no filters for system calls")
     assert done.returncode == 0, done.stderr
     assert "not bound to NUMA node 0" in done.stdout and text in done.stdout
+
+
+def test_more_threads_are_not_slower_for_one_token():
+    """As many workers as CPUs against one, at a size where a call is short; also in groups.
+
+    Medians of interleaved runs, several times: other programs may take a CPU for a while, but a worker that
+    spins where it should not, or a phase that waits for threads, slows every call several times over.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    where = [pool(1, 1), pool(cpus, 1), pool(1, cpus)]
+    layers = [layer("Q8_0", 512, 256, one, experts=8) for one in where]
+    x, ids, weights = torch.randn(1, 512), torch.arange(8)[None], torch.rand(1, 8)
+
+    def median(made):
+        times = []
+        for _ in range(40):
+            start = time.perf_counter()
+            made(x, ids, weights)
+            times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+    for _ in range(6):
+        rounds = [[median(made) for made in layers] for _ in range(3)]
+        one, many, grouped = (min(times) for times in zip(*rounds, strict=True))
+        if max(many, grouped) < 1.25 * one:
+            return
+    raise AssertionError(f"one thread {one * 1e6:.0f} us, {cpus} threads {many * 1e6:.0f}, groups {grouped * 1e6:.0f}")
 
 
 def resident():

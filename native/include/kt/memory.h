@@ -32,9 +32,6 @@ class Buffer {
     size_t bytes_ = 0;
 };
 
-// Asks the system to read these bytes into memory, if they are mapped from a file; does not wait.
-void read_soon(const uint8_t* data, size_t bytes);
-
 // Memory for packed weights, carved from large mappings, so that huge pages cover matrices of a few MiB as
 // well (with a mapping each, half of an expert lay in small pages).
 class Arena {
