@@ -4,7 +4,7 @@ _kt() {
     local path="kt" words="" files="" word before=""
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path" in
-            'kt'|'kt model'|'kt config') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
+            'kt'|'kt model'|'kt config'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
         esac
         before="$word"
     done
@@ -23,9 +23,23 @@ _kt() {
         --url) :; return ;;
         --model|-m) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --repeats) :; return ;;
+        --shape) :; return ;;
+        --hidden) :; return ;;
+        --intermediate) :; return ;;
+        --experts) :; return ;;
+        --top-k) :; return ;;
+        --formats) :; return ;;
+        --tokens) :; return ;;
+        --layers) :; return ;;
+        --tier) :; return ;;
+        --vs) :; return ;;
+        --inputs) :; return ;;
+        --outputs) :; return ;;
+        --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run chat model config doctor version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --rules --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path rm --json --quiet -q --color --help -h' ;;
@@ -40,6 +54,11 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
+        'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
+        'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
+        'kt microbench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
+        'kt microbench linear') words='--shape --inputs --outputs --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
+        'kt microbench attention') words='--shape --keys --formats --tokens --threads --layers --tier --repeats --check --json --quiet -q --color --help -h' ;;
         'kt version') words='--json --quiet -q --color --help -h' ;;
         'kt completion') words='bash zsh fish --json --quiet -q --color --help -h' ;;
     esac

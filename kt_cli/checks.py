@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def machine(sysroot: Path) -> list[Check]:
         return [Check("machine", ERROR, f"{type(error).__name__}: {error}", t("doctor.report_it"))]
     checks = [_cpu(found), _memory(found), _gpus(found)]
     checks += [Check("probe", WARN, note) for note in found.notes]
-    return checks
+    return [*checks, _profile(found)]
 
 
 def _cpu(found: Machine) -> Check:
@@ -105,6 +106,23 @@ def _gpus(found: Machine) -> Check:
     if not found.gpus:
         return Check("gpu", OK, t("doctor.no_gpu"))
     return Check("gpu", OK, output.listed(f"{gpu.name} ({output.size(gpu.memory)})" for gpu in found.gpus))
+
+
+def _profile(found: Machine) -> Check:
+    """Whether the machine's ceilings were measured, when, and on hardware like this."""
+    from kt_core.machine import profile
+
+    name, file = "profile", profile.path()
+    if not file.exists():
+        return Check(name, OK, t("doctor.no_profile"))
+    stored = profile.load()
+    if stored is None:
+        return Check(name, WARN, t("doctor.bad_profile", file=file), t("doctor.measure"))
+    days = max(0, int((time.time() - stored.measured) / 86400))
+    if profile.of(found) is None:
+        return Check(name, WARN, t("doctor.other_profile", days=days), t("doctor.measure"))
+    threads, rate = max(stored.read_rates.items(), key=lambda item: item[1])
+    return Check(name, OK, t("doctor.profile", days=days, rate=f"{rate / 1e9:.1f}", threads=threads))
 
 
 # ---- packages

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from kt_cli import output, servers, terminal
@@ -65,14 +65,15 @@ def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFile
 
 def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     """Probe the machine, read the headers, decide."""
-    from kt_core.machine import probe
+    from kt_core.machine import probe, profile
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
     settings = {"threads": config.get("inference.threads"), "context": config.get("inference.context")}
     settings = {name: value for name, value in settings.items() if value and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
-    plan = decide(probe(), files, read_spec(files), {**given, **settings})
+    machine = probe()
+    plan = decide(machine, files, read_spec(files), {**given, **settings}, profile.of(machine))
     return replace(
         plan, decisions=tuple(replace(d, source="config") if d.name in settings else d for d in plan.decisions)
     )
@@ -143,7 +144,7 @@ def serving(plan: Plan) -> Iterator[Child]:
     server are gone at the end of the block, whatever ends it; a server that is just being started ends by itself.
     """
     signals = _Signals()
-    name = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}-" + re.sub(r"[^\w.-]+", "_", plan.model.name)[:NAME_LENGTH]
+    name = _own_name(plan.model.name)
     plan_file = paths.state_dir() / "plans" / f"{name}.json"
     log = paths.state_dir() / "logs" / f"{name}.log"
     try:
@@ -157,6 +158,31 @@ def serving(plan: Plan) -> Iterator[Child]:
     finally:
         with suppress(OSError):
             plan_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def running(command: list[str], name: str) -> Iterator[Child]:
+    """A program that tells events, whose output goes to a log file; it is gone at the end of the block."""
+    signals = _Signals()
+    log = paths.state_dir() / "logs" / f"{_own_name(name)}.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        sink = log.open("ab")
+    except OSError as error:
+        raise KTError("run.no_state", folder=paths.state_dir(), reason=error.strerror or error) from error
+    _prune(log.parent, paths.state_dir() / "plans")
+    child = _spawn(command, log, sink)
+    signals.process = child.process
+    try:
+        yield child
+    finally:
+        signals.stopping = True
+        stop(child)
+
+
+def _own_name(name: str) -> str:
+    """Of this command's files: date, time, process, and what they are about."""
+    return time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}-" + re.sub(r"[^\w.-]+", "_", name)[:NAME_LENGTH]
 
 
 class _Signals:
@@ -191,11 +217,16 @@ def _start(plan: Plan, plan_file: Path, log: Path) -> Child:
     except OSError as error:
         raise KTError("run.no_state", folder=paths.state_dir(), reason=error.strerror or error) from error
     _prune(log.parent, plan_file.parent)
+    return _spawn([*SERVER, "--plan", str(plan_file)], log, sink)
+
+
+def _spawn(command: list[str], log: Path, sink: IO[bytes]) -> Child:
+    """Start a program that takes --events-fd, with its output in `sink`, the open file of `log`."""
     reading, writing = os.pipe()
     try:
         with sink:
             process = subprocess.Popen(
-                [*SERVER, "--plan", str(plan_file), "--events-fd", str(writing)],
+                [*command, "--events-fd", str(writing)],
                 stdin=subprocess.PIPE,
                 stdout=sink,
                 stderr=sink,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PLAN_VERSION = 1
+PROFILE_VERSION = 1
 
 # stage, done, total (0: unknown), unit ("bytes", "layers", ...)
 Progress = Callable[[str, int, int, str], None]
@@ -73,6 +74,7 @@ class Machine:
     limits: dict[str, float]
     memory_total: int  # bytes, the smaller of RAM and the cgroup's limit
     memory_available: int  # bytes, reclaimable cache counted as available
+    last_level_cache: int = 0  # bytes, of all that the allowed CPUs read through; 0: unknown
     gpus: tuple[Gpu, ...] = ()
     notes: tuple[str, ...] = ()  # what could not be read, and why
 
@@ -96,6 +98,8 @@ class Plan:
     decisions: tuple[Decision, ...]
     device_bytes: dict[str, int]  # "cpu", "cuda:0": predicted bytes
     server: ServerSettings
+    # "decode_tokens_per_second": one sequence at most, if nothing but reading weights took time; empty where unmeasured
+    predicted: dict[str, float] = field(default_factory=dict)
     version: int = PLAN_VERSION
 
     def value(self, name: str) -> Any:
@@ -107,16 +111,7 @@ class Plan:
 
     def write(self, path: Path) -> None:
         """Write the whole file or none, for its owner's eyes only: it may hold the API key. Raises OSError."""
-        text = json.dumps(asdict(self), indent=2)  # with escapes: a path need not be UTF-8
-        number, name = tempfile.mkstemp(prefix=".", dir=path.parent)  # of mode 0600
-        beside = Path(name)
-        try:
-            with os.fdopen(number, "w", encoding="ascii") as file:
-                file.write(text)
-            beside.replace(path)
-        except BaseException:
-            beside.unlink()
-            raise
+        _write_whole(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> "Plan":
@@ -131,7 +126,59 @@ class Plan:
             decisions=tuple(Decision(**d) for d in data["decisions"]),
             device_bytes=data["device_bytes"],
             server=ServerSettings(**data["server"]),
+            predicted=data["predicted"],
         )
+
+
+@dataclass(frozen=True)
+class MachineProfile:
+    """Measured ceilings of a machine. Written by the bench room, read by planning and tuning."""
+
+    fingerprint: dict[str, Any]  # kt_core.machine.profile.fingerprint of the machine
+    measured: float  # when, in seconds since 1970
+    read_rates: dict[int, float]  # threads -> bytes per second read from memory
+    unit_rates: dict[str, dict[int, float]]  # arithmetic unit -> threads -> operations per second
+    link_rates: dict[str, dict[str, float]]  # "cuda:0" -> "to", "from" -> bytes per second between pinned memory and it
+    version: int = PROFILE_VERSION
+
+    def write(self, path: Path) -> None:
+        """Write the whole file or none. Raises OSError."""
+        _write_whole(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> "MachineProfile":
+        """Raises OSError, ValueError, KeyError, TypeError, AttributeError or RecursionError for a file that is not a profile of this version."""
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["version"] != PROFILE_VERSION:
+            raise ValueError(f"profile version {data['version']}, expected {PROFILE_VERSION}")
+        return cls(
+            fingerprint=dict(data["fingerprint"]),
+            measured=float(data["measured"]),
+            read_rates=_by_threads(data["read_rates"]),
+            unit_rates={str(unit): _by_threads(rates) for unit, rates in data["unit_rates"].items()},
+            link_rates={
+                str(device): {str(way): float(rate) for way, rate in rates.items()}
+                for device, rates in data["link_rates"].items()
+            },
+        )
+
+
+def _by_threads(rates: dict[str, float]) -> dict[int, float]:
+    return {int(threads): float(rate) for threads, rate in rates.items()}
+
+
+def _write_whole(path: Path, data: dict[str, Any]) -> None:
+    """Write `data` as JSON beside `path` and rename, so that the file is whole or absent."""
+    text = json.dumps(data, indent=2)  # with escapes: a path need not be UTF-8
+    number, name = tempfile.mkstemp(prefix=".", dir=path.parent)  # of mode 0600
+    beside = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            file.write(text)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink()
+        raise
 
 
 @dataclass(frozen=True)

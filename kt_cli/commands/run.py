@@ -129,6 +129,7 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
         "spec": plan.spec,
         "decisions": plan.decisions,
         "device_bytes": plan.device_bytes,
+        "predicted": plan.predicted,
         "server": server,
     }
 
@@ -137,6 +138,8 @@ def _plan_text(plan: Plan) -> str:
     rows = [(d.name, _value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
+    most = plan.predicted.get("decode_tokens_per_second")
+    memory += [(t("run.predicted"), "", t("run.tokens_per_second", rate=f"{most:.3g}"))] if most else []
     address = t("run.would_listen", host=plan.server.host, port=plan.server.port)
     title = t("run.plan_title", name=plan.model.name, path=Path(plan.model.path))
     return "\n".join([title, "", output.table(rows, header), "", output.table(memory), address])

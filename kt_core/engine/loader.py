@@ -15,6 +15,7 @@ from kt_core.engine.config import blamed_on, model_config, unknown_family
 from kt_core.engine.runner import TransformersRunner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
 from kt_core.errors import BadData, NotFound
+from kt_core.formats import gguf
 from kt_core.operators.base import Operator
 from kt_core.types import Plan, Progress
 from kt_core.weights import Weights, open_weights
@@ -37,11 +38,12 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     kernels.set_pools(plan.value("pools"))
     torch.set_num_threads(int(plan.value("threads")))
     progress("tokenizer", 0, 1, "")
-    tokenizer = load_tokenizer(plan.model)
-    weights = open_weights(plan.model)
+    header = gguf.read_model(plan.model.path) if plan.model.format == "gguf" else None
+    tokenizer = load_tokenizer(plan.model, header)
+    weights = open_weights(plan.model, header)
     rules = plan.value("rules")
     model = build(weights, progress, Path(rules) if rules else None)
-    model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer))
+    model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
     return TransformersRunner(model, max_context=int(plan.value("context"))), tokenizer
 

@@ -12,6 +12,7 @@ from kt_core.engine.config import model_config
 from kt_core.engine.splitting import SPLITTINGS
 from kt_core.errors import BadData, Unsupported
 from kt_core.formats import gguf
+from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import shown
 from kt_core.types import ModelFiles
 from kt_core.weights.store import read_config
@@ -21,15 +22,15 @@ _CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
 _ENDS = ("eos", "eot", "eom")
 
 
-def load_tokenizer(files: ModelFiles) -> Any:
+def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
     """A PreTrainedTokenizerFast with the chat template, if the model has one. Code from the model is never run.
 
-    From GGUF, a text gets a first token only where the metadata asks for it, and never a last one.
+    A GGUF file's `header` is read unless it is given. From GGUF, a text gets a first token only where the metadata asks for it, and never a last one.
     Raises BadData for missing or contradictory tokenizer data, Unsupported for a tokenizer of an unknown kind,
     and what engine.config raises when config.json, which transformers reads too, is at fault.
     """
     if files.format == "gguf":
-        return from_metadata(gguf.read_model(files.path).metadata, files.path)
+        return from_metadata((header or gguf.read_model(files.path)).metadata, files.path)
     try:
         return AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the libraries below raise a bare Exception for a damaged tokenizer.json
@@ -40,11 +41,14 @@ def load_tokenizer(files: ModelFiles) -> Any:
         raise BadData("weights.tokenizer", path=shown(files.path), reason=reason) from error
 
 
-def end_tokens(files: ModelFiles, tokenizer: Any) -> frozenset[int]:
-    """Ids that end an answer: the tokenizer's own, and all that config.json, generation_config.json or the GGUF name."""
+def end_tokens(files: ModelFiles, tokenizer: Any, header: GGUFHeader | None = None) -> frozenset[int]:
+    """Ids that end an answer: the tokenizer's own, and all that config.json, generation_config.json or the GGUF name.
+
+    A GGUF file's `header` is read unless it is given.
+    """
     found = {tokenizer.eos_token_id}
     if files.format == "gguf":
-        metadata = gguf.read_model(files.path).metadata
+        metadata = (header or gguf.read_model(files.path)).metadata
         found |= {metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _ENDS}
     for name in ("config.json", "generation_config.json") if files.format != "gguf" else ():
         found |= _stated_ends(Path(files.path) / name)

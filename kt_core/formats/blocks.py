@@ -64,7 +64,7 @@ _BLOCKS = (
     Block("TQ1_0", 256, 54, 34),
     Block("TQ2_0", 256, 66, 35),
     Block("MXFP4", 32, 17, 39),
-    Block("NVFP4", 64, 36, 40),
+    Block("GGML_NVFP4", 64, 36, 40),  # NVFP4 is the layout with scales beside the numbers
     Block("Q1_0", 128, 18, 41),
     Block("BOOL", 1, 1, None, "BOOL"),
     Block("U8", 1, 1, None, "U8"),

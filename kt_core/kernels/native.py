@@ -68,12 +68,20 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     return x.detach().resolve_neg().contiguous()
 
 
+def rows_of(x: torch.Tensor) -> torch.Tensor:
+    """x [T, ...] with each token's numbers in memory as they are; tokens may be any distance apart."""
+    if x.is_neg() or x.shape[0] == 0 or not x[0].is_contiguous():
+        return plain(x)
+    return x.detach()
+
+
 def info() -> dict[str, Any]:
     """What was compiled, what can run here, what was chosen and why.
 
     Keys: tiers (name, compiled, runnable, needs, missing; lowest first), chosen, reason, features, formats
-    (policy, block, the tier whose kernel serves it, and the rows from which the prefill path does, None for
-    never), deterministic, compiler, dropped_tiers, and Pool.info of the process's own pool.
+    (policy, block, the tier whose kernel serves it, the rows from which the prefill path does, None for never,
+    and prefill_tier, where that path comes from), deterministic, compiler, dropped_tiers, and Pool.info of the
+    process's own pool.
     """
     native = load()
     choice = native.chosen()

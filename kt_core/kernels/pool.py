@@ -1,9 +1,15 @@
 """Pools of worker threads: the process's own, and others for users who need their own number of threads."""
 
+import os
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypedDict
+from weakref import WeakValueDictionary
 
 from kt_core.kernels.native import load
+from kt_core.machine.cpu import read_nodes
+from kt_core.machine.sysfiles import Tree
 
 MAX_THREADS = 4096  # more than any machine has; each one takes a stack
 
@@ -40,7 +46,7 @@ class Pool:
 
     def read_rate(self, nbytes: int, repeats: int = 5) -> float:
         """Bytes per second that the threads read from memory, best of `repeats`: the ceiling of decoding."""
-        return float(self.native.read_rate(nbytes, repeats))
+        return _best_rate(self.native, nbytes, repeats)
 
 
 def native_pool(pool: Pool | None) -> Any:
@@ -70,7 +76,12 @@ def set_threads(n: int, cpus: Sequence[int] | None = None) -> None:
 
 def read_rate(nbytes: int, repeats: int = 5) -> float:
     """Pool.read_rate of the process's own pool."""
-    return float(load().default_pool().read_rate(nbytes, repeats))
+    return _best_rate(None, nbytes, repeats)
+
+
+def _best_rate(native: Any, nbytes: int, repeats: int) -> float:
+    probe = load().ReadProbe(nbytes, native)
+    return float(max(probe.rate() for _ in range(repeats)))
 
 
 def _plain(groups: Sequence[Group]) -> list[tuple[int, list[int], int]]:
@@ -82,3 +93,39 @@ def _plain(groups: Sequence[Group]) -> list[tuple[int, list[int], int]]:
         node = group.get("node")
         plain.append((group["threads"], list(group.get("cpus") or ()), -1 if node is None else node))
     return plain
+
+
+_shared: "WeakValueDictionary[tuple[object, ...], Pool]" = WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def shared_pool(groups: Sequence[Group]) -> Pool:
+    """A pool of these groups, one for all who ask for the same: a pool for each layer would be too many threads.
+
+    It lives as long as one of them keeps it. Raises what Pool raises.
+    """
+    key = tuple((threads, *cpus, node) for threads, cpus, node in _plain(groups))
+    with _sharing:
+        pool = _shared.get(key)
+        if pool is None:
+            pool = _shared[key] = Pool(groups)
+        return pool
+
+
+def thread_groups(threads: int, count: int = 1, nodes: Sequence[int] | None = None) -> list[Group]:
+    """`threads` shared out over `count` groups, the first ones get what is left over; group i is on node nodes[i].
+
+    Without nodes one group runs anywhere, and several on the first nodes of the machine where it has as many.
+    Raises ValueError for fewer threads than groups, another number of nodes, or a node without CPUs for this process.
+    """
+    if not 1 <= count <= threads:
+        raise ValueError(f"expected at least one thread for each of at least one group, got {threads} for {count}")
+    shares = [threads // count + (i < threads % count) for i in range(count)]
+    allowed = tuple(sorted(os.sched_getaffinity(0)))
+    there = {node: cpus for node, cpus in read_nodes(Tree(Path("/")), allowed).items() if cpus}
+    if nodes is None and (count == 1 or len(there) < count):
+        return [{"threads": share} for share in shares]
+    nodes = list(there)[:count] if nodes is None else nodes
+    if len(nodes) != count or not set(nodes) <= there.keys():
+        raise ValueError(f"expected {count} of the NUMA nodes {list(there)}, got {list(nodes)}")
+    return [{"threads": share, "cpus": there[node], "node": node} for share, node in zip(shares, nodes, strict=True)]

@@ -45,10 +45,10 @@ def round_activations(x: Array, format: str) -> Array:
 
 
 def rounded(x: Array, weight: Array, format: str, path: str = "direct") -> tuple[Array, Array]:
-    """Both factors as `path` multiplies them, float64. "prefill" differs for formats of policy int8."""
+    """Both factors as `path` multiplies them, float64. "prefill" rounds both to bfloat16 unless the policy is f32."""
     if path not in ("direct", "prefill"):
         raise ValueError(f"unknown path {path!r}. Known: direct, prefill")
-    if path == "direct" or POLICY[format] != "int8":
+    if path == "direct" or POLICY[format] == "f32":
         return round_activations(x, format), weight.astype(np.float64)
     return round_bf16(np.asarray(x, np.float32)).astype(np.float64), round_bf16(weight).astype(np.float64)
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from kt_core.machine.cache import read_last_level
 from kt_core.machine.cgroup import Limits, read_limits
 from kt_core.machine.cpu import read_cpuinfo, read_cpus, read_nodes
 from kt_core.machine.gpu import read_gpus
@@ -43,6 +44,7 @@ def probe(sysroot: Path = Path("/")) -> Machine:
         limits=limits,
         memory_total=total,
         memory_available=available,
+        last_level_cache=read_last_level(tree, cpus.allowed),
         gpus=gpus,
         notes=tree.notes,
     )

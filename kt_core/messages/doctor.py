@@ -41,6 +41,20 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "请关闭占用内存较多的程序，或运行更小的模型",
     ),
     "doctor.no_gpu": ("none found; models run on the CPU", "未发现；模型在 CPU 上运行"),
+    "doctor.no_profile": (
+        "not measured; kt microbench ceilings does it, and plans then predict speed",
+        "尚未测量；可运行 kt microbench ceilings，此后计划会预测速度",
+    ),
+    "doctor.profile": (
+        "measured {days} days ago: {rate} GB/s read from memory with {threads} threads",
+        "{days} 天前测量：{threads} 个线程读取内存 {rate} GB/s",
+    ),
+    "doctor.other_profile": (
+        "measured {days} days ago on other hardware, so it is not used",
+        "{days} 天前在其他硬件上测量，因此不会使用",
+    ),
+    "doctor.bad_profile": ("{file} cannot be read by this version", "此版本无法读取 {file}"),
+    "doctor.measure": ("Measure again: kt microbench ceilings", "请重新测量：kt microbench ceilings"),
     "doctor.not_a_package": (
         "kt runs from a folder and is not installed, so the versions it needs are not on record",
         "kt 直接从文件夹运行而未安装，因此没有所需版本的记录",

@@ -233,4 +233,52 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "tensor {tensor} has shape {found}; the metadata asks for {wanted}",
         "张量 {tensor} 的形状为 {found}；元数据要求 {wanted}",
     ),
+    "formats.quant_method": (
+        "{path} holds weights quantised in a way that kt does not read: {method}.\n"
+        "kt reads these values of quant_method: {known}.\n"
+        "Choose a version of the model in one of them, an unquantised one (BF16, F16), or a GGUF file.",
+        "{path} 中的权重采用 kt 不支持的量化方式：{method}。\nkt 支持的 quant_method：{known}。\n"
+        "请选择该模型的上述量化版本、未量化（BF16、F16）版本或 GGUF 文件。",
+    ),
+    "formats.quant_setting": (
+        "quantization_config: {field} is {value}; kt reads {known}",
+        "quantization_config：{field} 为 {value}；kt 支持 {known}",
+    ),
+    "formats.quant_value": (
+        "quantization_config: {field} is {value}, expected {expected}",
+        "quantization_config：{field} 为 {value}，应为 {expected}",
+    ),
+    "formats.side_missing": ("{tensor} needs {side}, which is missing", "{tensor} 需要 {side}，但缺少该张量"),
+    "formats.side_shape": (
+        "{tensor} has shape {shape}, expected {expected}",
+        "{tensor} 的形状为 {shape}，应为 {expected}",
+    ),
+    "formats.side_dtype": (
+        "{tensor} is stored as {dtype}, expected {expected}",
+        "{tensor} 以 {dtype} 存储，应为 {expected}",
+    ),
+    "formats.group": (
+        "{tensor}: {cols} columns are no whole number of groups of {group}",
+        "{tensor}：{cols} 列不是 {group} 列一组的整数倍",
+    ),
+    "formats.kernel_group": (
+        "{tensor} has a scale for {group} weights; kt has kernels for multiples of {step}",
+        "{tensor} 每 {group} 个权重一个缩放系数；kt 的内核支持 {step} 的倍数",
+    ),
+    "formats.kernel_cols": (
+        "{tensor} has {cols} columns; kt has kernels for multiples of {step}",
+        "{tensor} 有 {cols} 列；kt 的内核支持 {step} 的倍数",
+    ),
+    "formats.no_group": (
+        "{tensor} is quantised, but no group of quantization_config is for it",
+        "{tensor} 已量化，但 quantization_config 中没有对应的组",
+    ),
+    "formats.ignored": (
+        "{tensor} is quantised, but quantization_config says that it is not",
+        "{tensor} 已量化，但 quantization_config 将其列为不量化",
+    ),
+    "formats.orphan": (
+        "{tensor} belongs to no quantised weight that kt knows",
+        "{tensor} 不属于 kt 已知的任何量化权重",
+    ),
 }

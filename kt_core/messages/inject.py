@@ -23,6 +23,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "无法替换模块 {module}。\n{cls} 是有自己计算方式的 {operator} 层。\n"
         "请用 --rules 给出规则文件，在最前面加一条匹配其名称、类为 default 的规则，保留原样（见 docs/rules.md）。",
     ),
+    "inject.embedding": (
+        "The token embedding {name} is stored as {format}.\nkt reads embeddings that have no scales beside them.\n"
+        "Choose a version of the model whose embedding is not quantised, or a GGUF file.",
+        "词嵌入 {name} 以 {format} 存储。\nkt 只支持不带独立缩放系数的词嵌入。\n请选择词嵌入未量化的模型版本或 GGUF 文件。",
+    ),
     "inject.activation": (
         "The experts at {module} use an activation that kt has no kernel for.\nThe activation is {activation}; known: {known}.\nAsk for it in an issue with the model's name.",
         "{module} 处的专家使用了 kt 没有内核的激活函数。\n激活函数为 {activation}；已支持：{known}。\n请提交 issue 并注明模型名称。",

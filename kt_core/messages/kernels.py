@@ -17,6 +17,34 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "There is no CPU kernel for weight format {format}.\nFormats with a kernel: {known}.\nUse a checkpoint in one of these formats.",
         "没有适用于权重格式 {format} 的 CPU 内核。\n已支持的格式：{known}。\n请使用上述格式的模型文件。",
     ),
+    "kernels.sft": (
+        'The CPU experts cannot be trained yet.\nmode="sft" was asked for; this version computes forward only.\nUse mode="inference".',
+        'CPU 专家尚不支持训练。\n请求了 mode="sft"；此版本只支持前向计算。\n请使用 mode="inference"。',
+    ),
+    "kernels.cpu_save": (
+        "cpu_save is not available.\nkt writes no packed weights: they are packed from the checkpoint at each load.\nLeave cpu_save at False.",
+        "cpu_save 不可用。\nkt 不保存打包后的权重：每次加载时由检查点打包。\n请保持 cpu_save 为 False。",
+    ),
+    "kernels.capture": (
+        "CPU experts cannot be captured into a CUDA graph.\nA replay would repeat the copies without the computation between them.\nRun this layer outside of the graph.",
+        "CPU 专家无法被捕获到 CUDA 图中。\n重放时只会重复拷贝，而不会执行其间的计算。\n请在图之外运行该层。",
+    ),
+    "kernels.biased_experts": (
+        "The experts at {prefix} have biases, which KTMoEWrapper does not take.\nLeaving them out would give wrong results.\nUse kt_core.kernels.Experts, or run the model: kt run",
+        "{prefix} 处的专家带有偏置，KTMoEWrapper 不支持。\n忽略偏置会得到错误结果。\n请使用 kt_core.kernels.Experts，或直接运行模型：kt run",
+    ),
+    "kernels.no_layer": (
+        "The checkpoint has no one set of experts for layer {layer}.\nFound: {layers}.\nCheck layer_idx and weight_path.",
+        "检查点中没有第 {layer} 层的唯一一组专家。\n找到：{layers}。\n请检查 layer_idx 和 weight_path。",
+    ),
+    "kernels.no_writer": (
+        "Weights cannot be rounded to the format {format} here.\nFormats that can be written: {known}.\nChoose a method of one of these, or load a checkpoint that is in the format.",
+        "此处无法将权重转换为格式 {format}。\n可写入的格式：{known}。\n请选择其中之一对应的方法，或加载该格式的检查点。",
+    ),
+    "kernels.other_format": (
+        "The checkpoint's experts are {found}, the method reads {wanted}.\nWeights cannot be rounded to {wanted} while loading.\nChoose the method of the checkpoint, or LLAMAFILE, which takes any.",
+        "检查点中的专家格式为 {found}，而该方法读取 {wanted}。\n加载时无法转换为 {wanted}。\n请选择与检查点对应的方法，或接受任意格式的 LLAMAFILE。",
+    ),
     "kernels.activation": (
         "There is no CPU kernel for the activation {activation}.\nKnown activations: {known}.\nUse a model with one of them.",
         "没有适用于激活函数 {activation} 的 CPU 内核。\n已知的激活函数：{known}。\n请使用采用其中之一的模型。",

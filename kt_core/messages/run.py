@@ -88,6 +88,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Nothing can listen on {host!r}.\n{reason}\nUse 127.0.0.1 for this machine only, or 0.0.0.0 for all networks.",
         "无法在“{host}”上监听。\n{reason}\n仅限本机请用 127.0.0.1，所有网络请用 0.0.0.0。",
     ),
+    "run.predicted": ("predicted, by memory's read rate", "按内存读取速率预测"),
+    "run.tokens_per_second": ("<= {rate} tok/s", "<= {rate} tok/s"),
     "run.no_state": (
         "{folder} cannot be written to.\n{reason}\nXDG_STATE_HOME can name another place for logs and state.",
         "无法写入 {folder}。\n{reason}\n可用 XDG_STATE_HOME 指定存放日志与状态的位置。",

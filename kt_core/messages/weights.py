@@ -25,11 +25,25 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The checkpoint has no {part} matrix for expert {index} of {prefix}.\nIt has {count} experts there.",
         "检查点中 {prefix} 的专家 {index} 没有 {part} 矩阵。\n该处共有 {count} 个专家。",
     ),
-    "weights.quantized": (
-        "{path} holds weights quantised with {method}, which kt does not read.\n"
-        "kt reads plain and GGUF weights.\n"
-        "Choose an unquantised (BF16, F16) or a GGUF version of the model.",
-        "{path} 中的权重使用 {method} 量化，kt 不支持读取。\nkt 支持未量化权重和 GGUF 权重。\n请选择该模型的未量化（BF16、F16）版本或 GGUF 版本。",
+    "weights.order": (
+        "{tensor} has its columns in the order of their activations, which kt does not read.\n"
+        "{order} does not ascend (GPTQ with desc_act).\nChoose a version of the model that was quantised without it.",
+        "kt 不支持按激活顺序排列列的张量 {tensor}。\n{order} 不是递增顺序（使用 desc_act 的 GPTQ）。\n"
+        "请选择未使用该选项量化的模型版本。",
+    ),
+    "weights.stated_shape": (
+        "The tensor {tensor} has the wrong shape.\nIts packed numbers are {shape}, weight_shape says {stated}.\n"
+        "Download the model again.",
+        "张量 {tensor} 的形状不正确。\n打包数据为 {shape}，weight_shape 为 {stated}。\n请重新下载模型。",
+    ),
+    "weights.factor": (
+        "The tensor {tensor} is damaged.\nIts factor is {value}.\nDownload the model again.",
+        "张量 {tensor} 已损坏。\n其系数为 {value}。\n请重新下载模型。",
+    ),
+    "weights.block_rows": (
+        "The tensor {tensor} cannot be divided into its parts.\n"
+        "One begins at row {first}, inside a block of {block} rows with one scale.\nChoose another version of the model.",
+        "张量 {tensor} 无法按部分切分。\n其中一部分从第 {first} 行开始，落在共用一个缩放系数的 {block} 行块内。\n请选择该模型的其他版本。",
     ),
     "weights.config": (
         "{path} is not a valid model configuration.\n{reason}\nDownload the model again.",

@@ -11,6 +11,7 @@ from typing import Any
 from kt_core.errors import BadData
 from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.problems import Problems
+from kt_core.formats.quantized import quantised, stored_bytes
 from kt_core.models import families
 from kt_core.types import ModelFiles, ModelSpec
 
@@ -38,9 +39,6 @@ _ALIASES = {  # field -> names in reading order; the first one present counts
 _EXPERT = re.compile(r"(^|\.)experts\.|_exps\.|\.ffn_(gate|up|down)\.\d+\.|block_sparse_moe\.(in|out)put_linear\.")
 _EXPERT_INDEX = re.compile(r"layers\.(?P<layer>\d+)\..*\bexperts\.(?P<expert>\d+)\.")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
-_NOT_PARAMETERS = re.compile(
-    r"(_scale|_scale_inv|_scales|_shape|_zero_point|_global_scale|\.scales|\.qzeros|\.g_idx|inv_freq)$"
-)
 _EMBEDDING = re.compile(r"(^|\.)(token_embd|embed_tokens|wte)\.weight$")
 
 
@@ -48,7 +46,8 @@ def read_spec(files: ModelFiles) -> ModelSpec:
     """What the headers of `files` say; no tensor data is read.
 
     Raises BadData when config.json or the metadata is nonsense or contradicts the tensors (every problem
-    listed), Unsupported for a GGUF architecture without a family file, and what the readers raise.
+    listed), Unsupported for a GGUF architecture without a family file or a way of quantising that kt does not
+    read, and what the readers raise.
     """
     config, tensors = read_headers(files)
     problems = Problems()
@@ -59,11 +58,12 @@ def read_spec(files: ModelFiles) -> ModelSpec:
 
 
 def read_headers(files: ModelFiles) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
-    """(Hugging Face config as a dict, tensor headers by their names in the files)."""
+    """(Hugging Face config as a dict, weights by their names in the files; scales are part of the weight they are for)."""
     if files.format == "gguf":
         header = gguf.read_model(Path(files.path))
         return families.gguf_config(header), header.tensors
-    return _read_config(Path(files.path) / "config.json"), safetensors.read_folder(Path(files.path))
+    config = _read_config(Path(files.path) / "config.json")
+    return config, quantised(safetensors.read_folder(files.path), config, files.path)
 
 
 def examples(files: ModelFiles, formats: Iterable[str], count: int = 2) -> dict[str, list[str]]:
@@ -129,8 +129,8 @@ def _spec(config: dict[str, Any], tensors: dict[str, TensorInfo], problems: Prob
     formats: Counter[str] = Counter()
     parts: Counter[str] = Counter(experts=0, other=0)
     for info in tensors.values():
-        formats[info.format] += info.nbytes
-        parts["experts" if _EXPERT.search(info.name) else "other"] += info.nbytes
+        formats[info.format] += stored_bytes(info)
+        parts["experts" if _EXPERT.search(info.name) else "other"] += stored_bytes(info)
     return ModelSpec(
         family=config["model_type"],
         layers=sizes["num_hidden_layers"],
@@ -139,7 +139,7 @@ def _spec(config: dict[str, Any], tensors: dict[str, TensorInfo], problems: Prob
         context=sizes["context"],
         experts=experts,
         experts_per_token=per_token,
-        parameters=_parameters(tensors.values(), config),
+        parameters=_parameters(tensors.values()),
         bytes_by_part=dict(parts),
         kv_bytes_per_token=cache * CACHE_BYTES,
         formats=dict(formats),
@@ -202,16 +202,6 @@ def _compare(tensors: dict[str, TensorInfo], sizes: dict[str, int], experts: int
             break
 
 
-def _parameters(tensors: Iterable[TensorInfo], config: dict[str, Any]) -> int:
-    """Weights counted by element; packed integers by the weights they hold, scales and zero points not at all."""
-    quantization = config.get("quantization_config")
-    bits = quantization.get("bits", 4) if isinstance(quantization, dict) else 4
-    per_int32 = 32 // bits if isinstance(bits, int) and 0 < bits <= 32 else 8
-    total = 0
-    for info in tensors:
-        if _NOT_PARAMETERS.search(info.name):
-            continue
-        packed = info.format == "I32" and info.name.endswith(("weight_packed", ".qweight"))
-        halves = info.format == "U8" and info.name.endswith(("_blocks", "weight_packed"))
-        total += math.prod(info.shape) * (per_int32 if packed else 2 if halves else 1)
-    return total
+def _parameters(tensors: Iterable[TensorInfo]) -> int:
+    """Weights counted by element; tables that are computed, not learnt, do not count."""
+    return sum(math.prod(info.shape) for info in tensors if not info.name.endswith("inv_freq"))

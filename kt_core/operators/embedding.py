@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from kt_core.errors import Unsupported
 from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
 from kt_core.weights import decode
@@ -16,6 +17,8 @@ class Embedding(Operator):
         self._check_plain(nn.Embedding)
         name = f"{self.key}.weight"
         self.matrix = self.weights.matrix(name)
+        if self.matrix.scales is not None:
+            raise Unsupported("inject.embedding", name=name, format=self.matrix.format)
         check_shape(name, self.matrix, self.orig_module.num_embeddings, self.orig_module.embedding_dim)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from kt_core.messages import t
 from kt_core.models import spec as model_spec
 from kt_core.plan import memory
 from kt_core.plan.tiers import TIERS, runnable
-from kt_core.types import Decision, Machine, ModelFiles, ModelSpec, Plan, ServerSettings
+from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
 
 __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 
@@ -18,6 +18,7 @@ __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 KERNEL_FORMATS = (
     "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
     "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
 )  # fmt: skip
 DTYPES = ("float32",)
 OVERRIDES = ("tier", "threads", "cpus", "pools", "context", "dtype", "rules", "force")
@@ -27,8 +28,15 @@ SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an ans
 _GIB = 2**30
 
 
-def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: Mapping[str, Any]) -> Plan:
+def make_plan(
+    machine: Machine,
+    files: ModelFiles,
+    spec: ModelSpec,
+    overrides: Mapping[str, Any],
+    profile: MachineProfile | None = None,
+) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
+    `profile`, this machine's measured ceilings, adds a prediction and decides nothing.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
     that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
@@ -54,13 +62,23 @@ def make_plan(machine: Machine, files: ModelFiles, spec: ModelSpec, overrides: M
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
     needed = memory.predicted_bytes(spec, context.value)
-    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name))
+    predicted = _predicted(spec, threads.value, profile)
+    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name), predicted)
 
 
 def check_download(machine: Machine, name: str, nbytes: int) -> None:
     """Raises DoesNotFit for a model whose weights alone, `nbytes`, are more than this machine's memory."""
     if 0 < machine.memory_total < nbytes:
         raise DoesNotFit("plan.download", name=name, needed=_gib(nbytes), total=_gib(machine.memory_total))
+
+
+def _predicted(spec: ModelSpec, threads: int, profile: MachineProfile | None) -> dict[str, float]:
+    """The memory's read rate with the nearest measured number of threads, by the bytes that a token reads."""
+    rates = profile.read_rates if profile else {}
+    if not rates:
+        return {}
+    rate = rates[min(rates, key=lambda measured: abs(measured - threads))]
+    return {"decode_tokens_per_second": rate / memory.token_weight_bytes(spec)}
 
 
 def _check_formats(files: ModelFiles, spec: ModelSpec) -> None:

@@ -12,6 +12,13 @@ def weight_bytes(spec: ModelSpec) -> int:
     return sum(spec.bytes_by_part.values())
 
 
+def token_weight_bytes(spec: ModelSpec) -> int:
+    """What one token reads of the weights: of the routed experts its own share, of the rest everything."""
+    experts = spec.bytes_by_part.get("experts", 0)
+    used = experts * spec.experts_per_token // spec.experts if spec.experts else experts
+    return weight_bytes(spec) - experts + used
+
+
 def fixed_bytes(spec: ModelSpec) -> int:
     """What does not grow with the context."""
     return weight_bytes(spec) + RUNTIME_BYTES + PREFILL_TOKENS * spec.hidden * ACTIVATION_BYTES

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from kt_core.errors import EnvironmentProblem, KTError
+from kt_core.events import Events, one_line
 from kt_core.messages import t
-from kt_core.server.events import Events, one_line
 
 
 def main() -> int:

@@ -18,10 +18,10 @@ from typing import Any
 import uvicorn
 
 from kt_core.errors import BadData, EnvironmentProblem, KTError
+from kt_core.events import Events, one_line, wait_for_parents_end
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
-from kt_core.server.events import Events, one_line
 from kt_core.server.state import State
 from kt_core.types import Plan, Progress, ServerSettings
 
@@ -172,14 +172,8 @@ class _Process:
             self._loop.call_soon_threadsafe(function, *args)
 
     def _watch_parent(self) -> None:
-        """Stop when the other end of standard input's pipe is closed: whoever started this has gone."""
-        with contextlib.suppress(OSError):
-            mode = os.fstat(0).st_mode
-            if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-                return
-            while os.read(0, 4096):
-                pass
-        self._from_thread(self._stop, 0)
+        if wait_for_parents_end():
+            self._from_thread(self._stop, 0)
 
     def _load_engine(self) -> None:
         try:

@@ -13,6 +13,7 @@ from kt_core.errors import Unsupported
 from kt_core.formats import TensorInfo
 from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems
+from kt_core.formats.quantized import Quantized
 from kt_core.models import families
 
 PARTS = ("gate", "up", "down")
@@ -20,7 +21,7 @@ PARTS = ("gate", "up", "down")
 
 @dataclass(frozen=True)
 class Rows:
-    """`count` rows from `first` on of a tensor seen as [rows, last dimension], in the given shape.
+    """`count` rows from `first` on of a tensor seen as [rows, last dimension], each `step` further, in the given shape.
 
     `heads` > 0: within each head, rows alternate between the two halves that rotary embedding pairs.
     `across`: the matrix is every so many columns of these rows, from its first number on, transposed.
@@ -31,6 +32,7 @@ class Rows:
     count: int
     shape: tuple[int, ...]
     heads: int = 0
+    step: int = 1
     across: tuple[int, int] | None = None  # first column, step
 
     @property
@@ -40,11 +42,15 @@ class Rows:
 
 @dataclass
 class NameMap:
-    """`parameters` without experts; `experts`: prefix -> [{part -> rows}]; `skipped`: known and not needed."""
+    """`parameters` without experts; `experts`: prefix -> [{part -> rows}]; `skipped`: known and not needed.
+
+    `interleaved`: the model's own fused experts have input and output exchanged, and gate and up column by column.
+    """
 
     parameters: dict[str, Rows] = field(default_factory=dict)
     experts: dict[str, list[dict[str, Rows]]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
+    interleaved: bool = False
 
 
 def _whole(tensor: TensorInfo, heads: int = 0) -> Rows:
@@ -54,10 +60,10 @@ def _whole(tensor: TensorInfo, heads: int = 0) -> Rows:
     return Rows(tensor, 0, count, tensor.shape, heads)
 
 
-def _slices(tensor: TensorInfo, per_expert: int, first: int, count: int) -> list[Rows]:
-    """Of a 3-D tensor with `per_expert` rows an expert: rows first .. first + count of each."""
-    cols = tensor.shape[2]
-    return [Rows(tensor, e * per_expert + first, count, (count, cols)) for e in range(tensor.shape[0])]
+def _slices(tensor: TensorInfo, per_expert: int, first: int, count: int, step: int = 1) -> list[Rows]:
+    """Of a 3-D tensor with `per_expert` rows an expert: `count` of each, from `first` on."""
+    shape = (count, tensor.shape[2])
+    return [Rows(tensor, e * per_expert + first, count, shape, step=step) for e in range(tensor.shape[0])]
 
 
 def from_gguf(header: GGUFHeader, config: dict[str, Any]) -> NameMap:
@@ -130,16 +136,19 @@ def _needless(name: str, config: dict[str, Any]) -> bool:
 
 def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
     experts, rows, cols = tensor.shape
-    hidden = config.get("hidden_size")
-    if config.get("model_type") in _INTERLEAVED:
+    hidden, family = config.get("hidden_size"), config.get("model_type")
+    found.interleaved = family in _INTERLEAVED and isinstance(tensor, Quantized)  # [E, out, in], row by row
+    if family in _INTERLEAVED and not found.interleaved:
         _add_interleaved(found, prefix, part, tensor, hidden)
         return
-    if config.get("model_type") in _OTHER_LAYOUT or (cols if part == "gate_up" else rows) != hidden:
+    if family in _OTHER_LAYOUT or (cols if part == "gate_up" else rows) != hidden:
         raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
     layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
-    parts = {"gate": 0, "up": rows // 2} if part == "gate_up" else {"down": 0}
-    for name, first in parts.items():
-        for expert, piece in zip(layer, _slices(tensor, rows, first, rows // len(parts)), strict=False):
+    parts = ("gate", "up") if part == "gate_up" else ("down",)
+    count = rows // len(parts)
+    for index, name in enumerate(parts):
+        place = (index, count, len(parts)) if found.interleaved else (index * count, count, 1)
+        for expert, piece in zip(layer, _slices(tensor, rows, *place), strict=False):
             expert[name] = piece
 
 

@@ -100,7 +100,8 @@ def _mxfp4(m: Matrix) -> Floats:
 
 def _nvfp4(m: Matrix) -> Floats:
     scaled = _spread(_scales(m), 16, m.cols) * E2M1[nibbles(_dense(m.data, "data", m))]
-    return (np.float32(m.multiplier) * scaled).astype(np.float32)
+    values: Floats = np.float32(m.multiplier) * scaled
+    return values
 
 
 def _int8_channel(m: Matrix) -> Floats:
@@ -118,13 +119,13 @@ def _int4(m: Matrix) -> Floats:
 
 
 def _gptq(m: Matrix) -> Floats:
-    """Words hold eight k of a column n; zero points are stored less one."""
+    """Words hold eight k of a column n; zero points are stored less one, 0 as 15."""
     group = _group(m)
     words = _dense(m.data, "data", m).view("<u4")  # [K / 8, N]
     q = nibbles(np.ascontiguousarray(words.T).view(np.uint8)).astype(np.float32)  # [N, K]
     zeros = np.full((1, m.cols // group), 8, np.float32)
     if m.zeros is not None:
-        zeros = nibbles(np.ascontiguousarray(m.zeros)).astype(np.float32).T + 1  # [N, K / group]
+        zeros = (nibbles(np.ascontiguousarray(m.zeros)) + 1 & 15).astype(np.float32).T  # [N, K / group]
     values: Floats = _spread(_scales(m).T, group, m.cols) * (q - _spread(zeros, group, m.cols))
     return values
 

@@ -9,14 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kt_core.errors import BadData, NotFound, Unsupported
+from kt_core.errors import BadData, NotFound
 from kt_core.formats import TensorInfo, gguf, safetensors
+from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems, shown
+from kt_core.formats.quantized import Quantized, quantised, unquantised
 from kt_core.models import families
 from kt_core.models.spec import described_in
 from kt_core.types import ModelFiles
 from kt_core.weights import names as name_maps
-from kt_core.weights.decode import DECODERS, decode
+from kt_core.weights import quantized
+from kt_core.weights.decode import DECODERS, decode, decode_matrix
 from kt_core.weights.matrix import Matrix
 from kt_core.weights.names import NameMap, Rows
 
@@ -40,13 +43,14 @@ class Weights:
         self._rows = names.parameters
         self._experts = names.experts
         self._skipped = names.skipped
+        self._interleaved = names.interleaved
         self._config = config
         self._maps: dict[str, npt.NDArray[np.uint8]] = {}
         self._used: set[str] = set()
 
     def config(self) -> dict[str, Any]:
-        """The model's config.json as a dict of its own."""
-        copy: dict[str, Any] = json.loads(json.dumps(self._config))
+        """The model's config.json as a dict of its own, without what it says about quantisation."""
+        copy: dict[str, Any] = json.loads(json.dumps(unquantised(self._config)))
         return copy
 
     def names(self) -> set[str]:
@@ -83,8 +87,11 @@ class Weights:
         return self._decoded(self._matrix(rows), dtype).reshape(rows.shape)
 
     def unused(self) -> list[str]:
-        """Checkpoint tensors, by their names there, that nobody asked for and no family declares needless."""
-        return sorted(self._tensors.keys() - self._used - self._skipped)
+        """Checkpoint weights, by their names there, that nobody asked for and no family declares needless.
+
+        Nor is a bias of zeros beside a GPTQ weight one: some writers give every layer one.
+        """
+        return sorted(n for n in self._tensors.keys() - self._used - self._skipped if not self._is_filler(n))
 
     @cached_property
     def _tied(self) -> bool:
@@ -106,21 +113,35 @@ class Weights:
     def _matrix(self, rows: Rows) -> Matrix:
         tensor = rows.tensor
         self._used.add(tensor.name)
-        if tensor.file not in self._maps:
-            self._maps[tensor.file] = np.memmap(tensor.file, np.uint8, "r")
-        data = self._maps[tensor.file][tensor.offset : tensor.offset + tensor.nbytes]
+        if isinstance(tensor, Quantized):
+            if rows.count > tensor.shape[-2]:
+                raise BadData("weights.not_matrix", name=shown(tensor.name), shape=list(tensor.shape))
+            return quantized.matrix(tensor, rows.first, rows.count, rows.step, self._bytes)
         total = max(1, int(np.prod(tensor.shape[:-1], dtype=np.int64)))
-        data = data.reshape(total, -1)[rows.first : rows.first + rows.count]
+        data = self._bytes(tensor).reshape(total, -1)[rows.first : rows.first + rows.count]
         if rows.heads:
             data = _halves(data, rows)
         if rows.across:
             data = _columns(data, rows.cols, *rows.across)
             return Matrix(tensor.format, data.shape[0], rows.count, data)
-        return Matrix(tensor.format, rows.count, rows.cols, np.asarray(data))
+        return Matrix(tensor.format, rows.count, rows.cols, data)
+
+    def _bytes(self, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
+        if tensor.file not in self._maps:
+            self._maps[tensor.file] = np.memmap(tensor.file, np.uint8, "r")
+        return np.asarray(self._maps[tensor.file][tensor.offset : tensor.offset + tensor.nbytes])
+
+    def _is_filler(self, name: str) -> bool:
+        weight = self._tensors.get(f"{name.removesuffix('.bias')}.weight")
+        gptq = isinstance(weight, Quantized) and weight.format == "GPTQ" and name.endswith(".bias")
+        return gptq and not self._bytes(self._tensors[name]).any()
 
     def _decoded(self, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
         out = torch.empty(matrix.rows, matrix.cols, dtype=dtype)
         if not out.numel():
+            return out
+        if matrix.scales is not None:
+            out[:] = torch.from_numpy(decode_matrix(matrix))
             return out
         step = max(1, DECODED_AT_ONCE // max(1, matrix.cols))
         for first in range(0, matrix.rows, step):
@@ -133,10 +154,12 @@ class Weights:
         if stored.across:  # as transformers holds it
             whole = Rows(stored.tensor, 0, int(np.prod(stored.tensor.shape[:-1])), stored.tensor.shape)
             return self._decoded(self._matrix(whole), dtype).reshape(whole.shape)
-        experts = range(self.experts(prefix))
-        return torch.stack(
-            [torch.cat([self._decoded(self.expert(prefix, e, part), dtype) for part in parts]) for e in experts]
-        )
+
+        def fuse(expert: int) -> torch.Tensor:
+            matrices = [self._decoded(self.expert(prefix, expert, part), dtype) for part in parts]
+            return torch.stack(matrices, dim=1).flatten(0, 1).T if self._interleaved else torch.cat(matrices)
+
+        return torch.stack([fuse(expert) for expert in range(self.experts(prefix))])
 
 
 def _halves(data: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
@@ -169,26 +192,24 @@ def _ties_embeddings(config: dict[str, Any]) -> bool:
     return model_type in CONFIG_MAPPING and bool(CONFIG_MAPPING[model_type]().tie_word_embeddings)
 
 
-def open_weights(files: ModelFiles) -> Weights:
-    """Opens a GGUF model or a transformers folder.
+def open_weights(files: ModelFiles, header: GGUFHeader | None = None) -> Weights:
+    """Opens a GGUF model, whose `header` is read unless it is given, or a transformers folder.
 
     Raises what the format readers and families raise, and Unsupported, listing every tensor type at once, when a
     tensor is stored in a form that cannot be decoded.
     """
     if files.format == "gguf":
-        header = gguf.read_model(files.path)
+        header = header or gguf.read_model(files.path)
         config, tensors = families.gguf_config(header), header.tensors
         names = name_maps.from_gguf(header, config)
     else:
-        config, tensors = read_config(Path(files.path)), safetensors.read_folder(files.path)
-        if config.get("quantization_config"):
-            method = config["quantization_config"]
-            method = method.get("quant_method") if isinstance(method, dict) else method
-            raise Unsupported("weights.quantized", path=shown(files.path), method=shown(str(method)))
+        config = read_config(Path(files.path))
+        tensors = quantised(safetensors.read_folder(files.path), config, files.path)
         names = name_maps.from_safetensors(tensors, config)
     problems = Problems()
     name_maps.check_experts(names, problems)
-    _check_formats([tensor for name, tensor in tensors.items() if name not in names.skipped], problems)
+    plain = [t for name, t in tensors.items() if name not in names.skipped and not isinstance(t, Quantized)]
+    _check_formats(plain, problems)
     problems.raise_for(files.path, files.format)
     return Weights(tensors, names, config, str(described_in(files)))
 

@@ -8,7 +8,6 @@
 #include <optional>
 #include <stdexcept>
 
-#include "kt/bandwidth.h"
 #include "kt/experts.h"
 #include "kt/linear.h"
 
@@ -141,8 +140,8 @@ py::list tier_list() {
     return out;
 }
 
-py::dict format_dict(const std::string& tier) {
-    const Kernels& kernels = kt::kernels(tier);
+py::dict format_dict(const std::string& tier, bool assumed) {
+    const Kernels kernels = assumed ? kt::assumed(tier) : kt::kernels(tier);
     py::dict out;
     for (size_t i = 0; i < kt::kFormatSlots && kernels.formats[i].info; ++i) {
         const kt::FormatInfo& info = *kernels.formats[i].info;
@@ -150,6 +149,7 @@ py::dict format_dict(const std::string& tier) {
         entry["policy"] = policy_name(info.policy);
         entry["block"] = info.block;
         entry["tier"] = kernels.provider[i];
+        entry["prefill_tier"] = kernels.prefill_provider;
         const size_t from = kernels.prefill_from(i);
         entry["prefill_from"] = from == SIZE_MAX ? py::object(py::none()) : py::object(py::int_(from));
         out[info.name] = entry;
@@ -224,13 +224,17 @@ void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertS
 
 }  // namespace
 
+void bind_attention(py::module_& m);  // attention.cpp
+void bind_ceilings(py::module_& m);   // ceilings.cpp
+
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
+    bind_attention(m);
     m.def("features", [] { return kt::names_of(kt::cpu_features()); });
     m.def("tiers", &tier_list);
     m.def("chosen", [] { return choice_dict(kt::chosen(), kt::cpu_features()); });
     m.def("choose", &choose, py::arg("features"), py::arg("forced") = "");
-    m.def("formats", &format_dict, py::arg("tier") = "");
+    m.def("formats", &format_dict, py::arg("tier") = "", py::arg("assumed") = false);
     m.def("compiler", [] { return KT_COMPILER; });
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
     m.def("deterministic", &kt::deterministic);
@@ -245,14 +249,10 @@ PYBIND11_MODULE(_native, m) {
         .def(
             "resize",
             [](kt::Pool& self, const std::vector<Group>& groups) { self.resize(groups_of(groups)); },
-            py::arg("groups"), py::call_guard<py::gil_scoped_release>())
-        .def(
-            "read_rate",
-            [](kt::Pool& self, int64_t bytes, int repeats) {
-                return kt::read_rate(self, positive(bytes), repeats);
-            },
-            py::arg("bytes"), py::arg("repeats"), py::call_guard<py::gil_scoped_release>());
+            py::arg("groups"), py::call_guard<py::gil_scoped_release>());
     m.def("default_pool", &kt::default_pool, py::return_value_policy::reference);
+
+    bind_ceilings(m);
 
     py::class_<kt::Linear>(m, "Linear")
         .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"), py::arg("pool"),

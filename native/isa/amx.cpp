@@ -1,8 +1,7 @@
 // AMX tiles for the prefill path. One or a few rows leave tiles empty: those kernels are the tiers' below.
 #define KT_BF16
 #define KT_VBMI
-#include "kernels/simd_avx512-inl.h"
-#include "kernels/simd_avx512_blocks-inl.h"
+#include "kernels/simd_avx512_floats-inl.h"
 #include "kernels/table-inl.h"
 
 #include "kernels/prefill_amx-inl.h"

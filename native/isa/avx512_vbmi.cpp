@@ -1,8 +1,10 @@
-// AVX-512 VBMI. No format of this version gains from byte permutes, so every entry falls to the tier
-// below. The tier exists because its detection and its forced name are part of the interface.
-#include "kt/table.h"
+// AVX-512 VBMI: byte permutes decode E4M3. Formats with bfloat16 activations are widened to float32.
+#define KT_VBMI
+#include "kernels/simd_avx512_floats-inl.h"
+#include "kernels/table-inl.h"
 
 namespace kt {
 extern const KernelTable kt_table_avx512_vbmi;
-constexpr KernelTable kt_table_avx512_vbmi{"avx512_vbmi", {}, {}, {}, {}};
+constexpr KernelTable kt_table_avx512_vbmi =
+    make_table("avx512_vbmi", [](Policy p) { return p == Policy::kBf16; }, Formats{});
 }  // namespace kt

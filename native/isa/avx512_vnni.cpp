@@ -1,7 +1,6 @@
 // AVX-512 VNNI: vpdpbusd for every format with int8 activations.
 #define KT_VNNI
-#include "kernels/simd_avx512-inl.h"
-#include "kernels/simd_avx512_blocks-inl.h"
+#include "kernels/simd_avx512_floats-inl.h"
 #include "kernels/table-inl.h"
 
 namespace kt {

@@ -168,17 +168,5 @@ KT_INLINE F32x16 byte_value(Bytes w, float zero) {
     return {_mm256_sub_ps(value.lo, all), _mm256_sub_ps(value.hi, all)};
 }
 
-KT_INLINE __m256 half_e8m0(__m256i e) {
-    const __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    const __m256i usual = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    return _mm256_castsi256_ps(
-        _mm256_blendv_epi8(usual, _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e), tiny));
-}
-
-KT_INLINE F32x16 load_half_e8m0(const uint8_t* p) {
-    const I32x16 e = load_u8(p);
-    return {half_e8m0(e.lo), half_e8m0(e.hi)};
-}
-
 }  // namespace
 }  // namespace kt

@@ -132,12 +132,5 @@ KT_INLINE F32x16 byte_value(Bytes w, float zero) {
     return {_mm512_sub_ps(value, _mm512_set1_ps(zero))};
 }
 
-KT_INLINE F32x16 load_half_e8m0(const uint8_t* p) {
-    const __m512i e = load_u8(p).v;
-    const __mmask16 tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    const __m512i usual = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    return {_mm512_castsi512_ps(_mm512_mask_sllv_epi32(usual, tiny, _mm512_set1_epi32(0x00200000), e))};
-}
-
 }  // namespace
 }  // namespace kt

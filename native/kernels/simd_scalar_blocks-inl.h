@@ -146,15 +146,5 @@ KT_INLINE F32x16 byte_value(const Bytes& w, float zero) {
     return out;
 }
 
-// 2^(e - 128) of 16 exponent bytes: half an E8M0 scale; the two smallest are subnormal.
-KT_INLINE F32x16 load_half_e8m0(const uint8_t* p) {
-    F32x16 out;
-    for (int i = 0; i < 16; ++i) {
-        const uint32_t e = p[i];
-        out.lane[i] = bits_to_f32(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-    }
-    return out;
-}
-
 }  // namespace
 }  // namespace kt

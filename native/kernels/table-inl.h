@@ -8,17 +8,22 @@
 #pragma once
 
 #include "activation-inl.h"
+#include "peak-inl.h"
 #include "prefill-inl.h"
 #include "prepare-inl.h"
 
 #include "formats/bf16-inl.h"
 #include "formats/f16-inl.h"
 #include "formats/f32-inl.h"
+#include "formats/fp8-inl.h"
+#include "formats/int4-inl.h"
+#include "formats/int8_channel-inl.h"
 #include "formats/iq1-inl.h"
 #include "formats/iq2-inl.h"
 #include "formats/iq3-inl.h"
 #include "formats/iq4-inl.h"
 #include "formats/mxfp4-inl.h"
+#include "formats/nvfp4-inl.h"
 #include "formats/q2_k-inl.h"
 #include "formats/q3_k-inl.h"
 #include "formats/q4_0-inl.h"
@@ -35,7 +40,19 @@ template <class... F>
 struct List {};
 
 using Formats = List<F32, F16, BF16, Q8_0, Q4_1, Q4_0, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M,
-                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4>;
+                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4, MXFP4_HF, NVFP4, INT4,
+                     GPTQ, AWQ, INT8_CHANNEL, FP8_BLOCK, FP8_CHANNEL, MXFP8>;
+
+// The format whose panels F's are, and with them its kernels: F::Kernel, or F itself.
+template <class F>
+struct KernelOf {
+    using type = F;
+};
+template <class F>
+    requires requires { typename F::Kernel; }
+struct KernelOf<F> {
+    using type = typename F::Kernel;
+};
 
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.
@@ -71,15 +88,10 @@ void matmul(const MatmulArgs& a) {
     }
 }
 
-// Rows after the last repeat it: nobody reads their results.
 template <class F>
 void pack_rows(const StoredMatrix& stored, size_t first, uint8_t* panel) {
-    const uint8_t* rows[kPanelRows];
-    for (size_t r = 0; r < kPanelRows; ++r) {
-        const size_t row = first + r < stored.rows ? first + r : stored.rows - 1;
-        rows[r] = stored.data + row * stored.stride;
-    }
-    F::pack(rows, stored.cols, panel);
+    const RowPointers rows = data_rows(stored, first);
+    F::pack(rows.at, stored.cols, panel);
 }
 
 template <class F>
@@ -93,22 +105,25 @@ constexpr PackFn pack_of() {
 
 template <class F>
 size_t steps_bytes(const StoredMatrix& stored) {
+    static_assert(F::info.step_bytes != 0);
     return (stored.cols + F::info.step - 1) / F::info.step * F::info.step_bytes;
 }
 
 template <class F>
 constexpr PanelBytesFn panel_bytes_of() {
-    if constexpr (requires { F::panel_bytes; }) {
-        return F::panel_bytes;
+    using K = typename KernelOf<F>::type;
+    if constexpr (requires { K::panel_bytes; }) {
+        return K::panel_bytes;
     } else {
-        return steps_bytes<F>;
+        return steps_bytes<K>;
     }
 }
 
 template <class F>
 constexpr UnpackFn unpack_of() {
-    if constexpr (requires { F::unpack; }) {
-        return F::unpack;
+    using K = typename KernelOf<F>::type;
+    if constexpr (requires { K::unpack; }) {
+        return K::unpack;
     } else {
         return nullptr;
     }
@@ -121,10 +136,14 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     KernelTable table{};
     table.name = name;
     table.prefill = prefill;
+    for (size_t u = 0; u < kPolicies; ++u) {
+        if (takes(static_cast<Policy>(u))) table.peaks[u] = kPeaks[u];
+    }
     size_t i = 0;
-    ((table.formats[i++] = takes(F::info.policy) ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
-                                                               &matmul<F>, unpack_of<F>()}
-                                                 : FormatEntry{}),
+    ((table.formats[i++] = takes(F::info.policy)
+                               ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
+                                             &matmul<typename KernelOf<F>::type>, unpack_of<F>()}
+                               : FormatEntry{}),
      ...);
     return table;
 }
@@ -135,6 +154,7 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
     KernelTable table{};
     table.name = name;
     table.prefill = prefill;
+    for (size_t u = kPolicies; u < kUnits; ++u) table.peaks[u] = kPeaks[u];
     size_t i = 0;
     ((table.formats[i++].unpack = unpack_of<F>()), ...);
     return table;

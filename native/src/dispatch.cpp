@@ -60,7 +60,8 @@ std::atomic<size_t> prefill_forced{0};
 
 constexpr Features kAvx2Tier = kAvx2 | kFma | kF16c | kOsYmm;
 constexpr Features kAvx512Tier = kAvx2Tier | kAvx512f | kAvx512bw | kAvx512dq | kAvx512vl | kOsZmm;
-// CPUs are not a line: VBMI and BF16 each need only the base, AMX everything.
+// CPUs are not a line: VNNI and VBMI each need only the base, BF16 needs VBMI too (one CPU has it without,
+// Cooper Lake), AMX everything.
 constexpr Features kAmxTier = kAvx512Tier | kAvx512Vnni | kAvx512Vbmi | kAvx512Bf16 | kAmxTile | kAmxInt8 |
                               kAmxBf16 | kOsAmx | kAmxPermission;
 
@@ -70,7 +71,7 @@ const Tier kTiers[] = {
     {"avx512", kAvx512Tier, KT_TABLE_AVX512},
     {"avx512_vnni", kAvx512Tier | kAvx512Vnni, KT_TABLE_AVX512_VNNI},
     {"avx512_vbmi", kAvx512Tier | kAvx512Vbmi, KT_TABLE_AVX512_VBMI},
-    {"avx512_bf16", kAvx512Tier | kAvx512Bf16, KT_TABLE_AVX512_BF16},
+    {"avx512_bf16", kAvx512Tier | kAvx512Vbmi | kAvx512Bf16, KT_TABLE_AVX512_BF16},
     {"amx", kAmxTier, KT_TABLE_AMX},
 };
 
@@ -88,6 +89,20 @@ std::string tier_names(Features features, bool only_runnable) {
     return join(names);
 }
 
+template <class T>
+void fill_empty(T& entry, const T& below) {
+    if (!entry) entry = below;
+}
+
+void fill_empty(LayerOps& out, const LayerOps& below) {
+    fill_empty(out.attend_f32, below.attend_f32);
+    fill_empty(out.attend_bf16, below.attend_bf16);
+    fill_empty(out.norm, below.norm);
+    fill_empty(out.rotate, below.rotate);
+    fill_empty(out.route, below.route);
+    for (size_t i = 0; i < kCombinations; ++i) fill_empty(out.combine[i], below.combine[i]);
+}
+
 Kernels resolve(const Tier& top, Features features) {
     Kernels out{};
     out.name = top.name;
@@ -100,7 +115,14 @@ Kernels resolve(const Tier& top, Features features) {
         for (size_t i = 0; i < kActivations; ++i) {
             if (!out.activate[i]) out.activate[i] = table.activate[i];
         }
-        if (!out.prefill.matmul) out.prefill = table.prefill;
+        if (!out.prefill.matmul) {
+            out.prefill = table.prefill;
+            out.prefill_provider = tier->name;
+        }
+        for (size_t i = 0; i < kUnits; ++i) {
+            if (!out.peaks[i]) out.peaks[i] = table.peaks[i];
+        }
+        fill_empty(out.layer, table.layer);
         for (size_t i = 0; i < kFormatSlots; ++i) {
             const UnpackFn unpack = out.formats[i].unpack;
             if (!out.formats[i].matmul && table.formats[i].matmul) {
@@ -171,6 +193,13 @@ size_t Kernels::format(std::string_view name) const {
                                 "'. Known: " + join(known));
 }
 
+Kernels assumed(std::string_view name) {
+    for (const Tier& tier : kTiers) {
+        if (tier.name == name && tier.table) return resolve(tier, ~Features{0});
+    }
+    throw std::invalid_argument("kernel tier '" + std::string(name) + "' is not in this build");
+}
+
 void force_prefill(size_t rows) {
     prefill_forced.store(rows, std::memory_order_relaxed);
 }
@@ -186,9 +215,10 @@ void set_deterministic(bool on) {
 size_t Kernels::prefill_from(size_t format) const {
     const Policy policy = formats[format].info->policy;
     const size_t forced = prefill_forced.load(std::memory_order_relaxed);
-    const size_t from = forced ? forced : prefill.from[static_cast<size_t>(policy)];
-    if (policy == Policy::kInt8 && !formats[format].unpack) return SIZE_MAX;
-    const bool same = prefill.same_bits && policy == Policy::kBf16;
+    const bool decoded = formats[format].unpack;
+    const size_t from = forced ? forced : prefill.from[static_cast<size_t>(decoded ? Policy::kInt8 : policy)];
+    if (policy == Policy::kInt8 && !decoded) return SIZE_MAX;
+    const bool same = prefill.same_bits && policy == Policy::kBf16 && !decoded;
     return from == 0 || policy == Policy::kF32 || (deterministic() && !same) ? SIZE_MAX : from;
 }
 

@@ -127,10 +127,29 @@ PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size
     return {stored.format, rows, stored.cols, bytes, nullptr};
 }
 
+namespace {
+
+// Panels of a task. Words of AWQ's rows: 8 panels are a cache line.
+size_t task_panels(const Kernels& kernels, const Packing& job) {
+    return kernels.formats[job.from->format].info->layout == Layout::kAwq ? 8 : 1;
+}
+
+void pack_panels(const Kernels& kernels, const Packing& job, size_t begin, size_t end) {
+    const FormatEntry& format = kernels.formats[job.from->format];
+    const size_t bytes = format.panel_bytes(*job.from);
+    for (size_t p = begin; p < end; ++p) {
+        format.pack(*job.from, (job.first + p) * kPanelRows, job.to + p * bytes);
+    }
+}
+
+}  // namespace
+
 void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> jobs,
           std::span<const size_t> begins) {
     std::vector<size_t> starts{0};  // each job's first task, and the end
-    for (const Packing& job : jobs) starts.push_back(starts.back() + job.count);
+    for (const Packing& job : jobs) {
+        starts.push_back(starts.back() + divide_up(job.count, task_panels(kernels, job)));
+    }
     std::vector<size_t> tasks;
     for (const size_t begin : begins) tasks.push_back(starts[begin]);
     Phase packing;
@@ -138,11 +157,8 @@ void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> j
     lease.parallel([&](const Worker& worker) {
         packing.run(worker, [&](size_t task, size_t) {
             const size_t at = std::ranges::upper_bound(starts, task) - starts.begin() - 1;
-            const size_t panel = task - starts[at];
-            const Packing& job = jobs[at];
-            const FormatEntry& format = kernels.formats[job.from->format];
-            format.pack(*job.from, (job.first + panel) * kPanelRows,
-                        job.to + panel * format.panel_bytes(*job.from));
+            const size_t width = task_panels(kernels, jobs[at]), panel = (task - starts[at]) * width;
+            pack_panels(kernels, jobs[at], panel, std::min(panel + width, jobs[at].count));
         });
     });
 }

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "kt/bandwidth.h"
+#include "kt/ceilings.h"
 #include "kt/experts.h"
 #include "kt/linear.h"
 #include "kt/prefill.h"
@@ -104,8 +104,10 @@ void test_kernels_match_the_oracle() {
                     const Guarded x(tokens * cols * sizeof(float));
                     for (size_t i = 0; i < tokens * cols; ++i) x.as<float>()[i] = random_value();
                     const std::vector<float> expected = multiply(oracle, f, rows, cols, tokens, stored, x);
+                    // where q and zero points cancel, sums on the way are larger than results
+                    const double tolerance = stored.matrix.zeros ? 6e-6 : 2e-6;
                     for (const Kernels* k : runnable_kernels()) {
-                        compare(multiply(*k, f, rows, cols, tokens, stored, x), expected, 2e-6, k->name,
+                        compare(multiply(*k, f, rows, cols, tokens, stored, x), expected, tolerance, k->name,
                                 info.name);
                     }
                 }
@@ -373,7 +375,7 @@ void test_pool() {
         refused = true;
     }
     CHECK(refused, "a pool of no threads");
-    CHECK(read_rate(pool, 1 << 20, 1) > 0, "reads");
+    CHECK(ReadProbe(pool, 1 << 20).rate() > 0, "reads");
 }
 
 void test_parts() {
@@ -464,6 +466,8 @@ void test_fork() {
 
 }  // namespace
 
+#include "tests/attention.h"
+
 int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
     if (!kThreads) {
@@ -474,6 +478,7 @@ int main() {
         test_prefill_matches_the_decoded_product();
     }
     test_layers_by_both_paths();
+    test_attention();
     test_choice();
     test_pool();
     test_parts();

@@ -109,6 +109,7 @@ FOREIGN = {  # options of other programs, in commands that texts quote
     "llama-gguf-split": {"--merge"},
     "python -m kt_cli": {"--write"},
     "python -m kt_core.server": {"--plan", "--events-fd"},
+    "python -m kt_core.bench": {"--job", "--events-fd", "--write"},
 }
 
 

@@ -1,5 +1,7 @@
 """Speed on this machine: `python tests/kernels/bench_linear.py [threads or formats or tier=NAME or experts ...]`.
 
+INT4:64 is a group of 64, INT4:64z one with zero points.
+
 Decode: GB/s of packed weights at one row, over more weights than the caches hold, and its share of a plain
 read just before and after; GFLOP/s at 2, 4 and 8 rows. Prefill: GFLOP/s by the direct path and by the prefill
 path at several row counts, weights of one layer; the thresholds in native/isa come from these. Median and
@@ -13,9 +15,11 @@ import time
 import numpy as np
 import torch
 
+from kt_core.bench.scaled import random_matrix
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, Experts, Linear, info, read_rate, set_threads
 from kt_core.kernels.native import load
+from kt_core.kernels.policy import WITH_SCALES
 from kt_core.weights import Matrix
 
 ROWS, COLS = 2048, 2048
@@ -26,6 +30,9 @@ MEMORY = 1 << 30  # more than any last-level cache
 
 def stored(fmt, rows, cols, seed=0):
     """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
+    fmt, _, group = fmt.partition(":")
+    if fmt in WITH_SCALES:
+        return random_matrix(fmt, rows, cols, seed, int(group.rstrip("z") or 0) or None, group.endswith("z"))
     size = FORMATS[fmt].block_bytes * cols // FORMATS[fmt].block_size
     data = np.random.default_rng(seed).integers(64, 112, (rows, size), dtype=np.uint8)
     return Matrix(format=fmt, rows=rows, cols=cols, data=data)
@@ -92,7 +99,7 @@ def bench_experts(fmt, experts=64, hidden=2048, intermediate=768, chosen=8):
 def main():
     torch.set_num_threads(1)
     threads = [int(word) for word in sys.argv[1:] if word.isdigit()] or [1, 2]
-    formats = [word for word in sys.argv[1:] if word in POLICY] or list(POLICY)
+    formats = [word for word in sys.argv[1:] if word.partition(":")[0] in POLICY] or list(POLICY)
     tiers = [word[5:] for word in sys.argv[1:] if word.startswith("tier=")] or [None]
     for n in threads:
         set_threads(n, list(range(n)))
@@ -100,10 +107,10 @@ def main():
         print(f"  plain read      {read_rate(MEMORY, 9) / 1e9:7.1f} GB/s")
         for fmt in formats:
             for tier in tiers:
-                print(f"  linear  {fmt:7} {tier or ''} {bench(fmt, tier)}", flush=True)
+                print(f"  linear  {fmt:11} {tier or ''} {bench(fmt, tier)}", flush=True)
         for fmt in formats if "experts" in sys.argv else []:
             decode, prefill = bench_experts(fmt)
-            print(f"  experts {fmt:7} {decode} GB/s  {prefill} GFLOP/s", flush=True)
+            print(f"  experts {fmt:11} {decode} GB/s  {prefill} GFLOP/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,15 @@ from functools import cache
 
 import gguf
 import numpy as np
-from blocks import random_blocks
 
+from kt_core.bench.blocks import random_blocks
+from kt_core.bench.cases import TOLERANCE as TOLERANCE
+from kt_core.bench.cases import tiers as tiers
+from kt_core.bench.scaled import random_matrix
 from kt_core.formats import FORMATS as BLOCKS
-from kt_core.kernels import POLICY, info
-from kt_core.weights import Matrix
-
-# Largest error allowed, relative to sum |x w|, the size of what is added up. One float32 rounding is 6e-8
-# of a partial sum; in random order they average out, and 1e-6 is room for the worst of some 10^5 outputs with
-# outliers that come early. int8 groups are exact inside, so only additions between groups and the products
-# with two scales round; where a format adds a minimum, that and q cancel, so partial sums exceed |x w|.
-# bf16 tiers may flush subnormal products.
-WITH_MINIMUM = {"Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"}
-TOLERANCE = {format: 2e-6 if format in WITH_MINIMUM else 1e-6 for format in POLICY}
+from kt_core.kernels import POLICY
+from kt_core.kernels.policy import WITH_SCALES
+from kt_core.weights import Matrix, decode_matrix
 
 # The contract that a user may rely on for every format but F32.
 CONTRACT = 2e-3
@@ -34,6 +30,11 @@ class Case:
         return f"{self.format}-{self.rows}x{self.cols}-{self.tokens}"
 
 
+def block(format: str) -> int:
+    """K is a multiple of it."""
+    return 32 if format in WITH_SCALES else BLOCKS[format].block_size
+
+
 # Around every edge: a panel has 16 rows, kernels take 4 or 8 tokens at once, bf16 pairs, groups of 32.
 SHAPES = {
     "free": [(1, 1), (1, 33), (15, 7), (16, 64), (17, 31), (33, 129), (70, 97), (300, 515)],
@@ -41,9 +42,19 @@ SHAPES = {
     "super": [(1, 256), (17, 512), (35, 768)],
 }
 KINDS = {1: "free", 32: "grouped", 256: "super"}
+# 2 x 16 blocks of 128 columns, and 130 rows, are more than a line and a block of scales.
+MORE = {"FP8_BLOCK": [(130, 160), (17, 2208)], "MXFP8": [(17, 288)]}
+# Words of rows: GPTQ's with zero points, AWQ's.
+EIGHTS = [(8, 32), (16, 64), (24, 96), (40, 160), (72, 512)]
+
+
+def shapes(format: str) -> list[tuple[int, int]]:
+    return EIGHTS if format == "AWQ" else SHAPES[KINDS[block(format)]] + MORE.get(format, [])
+
+
 TOKENS = 40
 COUNTS = [*range(1, 18), 39]  # rows taken alone: every remainder of 8, once and twice
-CASES = [Case(f, n, k, TOKENS) for f in POLICY for n, k in SHAPES[KINDS[BLOCKS[f].block_size]]]
+CASES = [Case(f, n, k, TOKENS) for f in POLICY for n, k in shapes(f)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +69,23 @@ QUANTISED = {"F32", "F16", "BF16", "Q8_0", "Q4_1"}  # the rest are random blocks
 
 def columns(format: str, cols: int) -> int:
     """cols, or the next multiple of the format's block."""
-    size = BLOCKS[format].block_size
+    size = block(format)
     return -(-cols // size) * size
 
 
+def rows_of(format: str, rows: int) -> int:
+    """rows, or the next number of them that the format can have."""
+    return -(-rows // 8) * 8 if format == "AWQ" else rows
+
+
 def stored(format: str, rows: int, cols: int, seed: int = 0) -> Stored:
-    """A random weight: numbers quantised by the gguf package, or random blocks; decoded by it in any case."""
+    """A random weight: numbers quantised by the gguf package, or random blocks; decoded by it in any case. With
+    scales beside the data: random bits, by the decoders that tests/weights/test_scaled.py compares with others.
+    AWQ gets a multiple of 8 rows."""
+    if format in WITH_SCALES:
+        rows = rows_of(format, rows)
+        matrix = random_matrix(format, rows, cols, seed)
+        return Stored(**vars(matrix), values=decode_matrix(matrix))
     kind = gguf.GGMLQuantizationType[format]
     if format in QUANTISED:
         dense = np.random.default_rng(seed).standard_normal((rows, cols), dtype=np.float32) * np.float32(0.1)
@@ -91,8 +113,9 @@ def inputs(tokens: int, cols: int, seed: int = 1) -> np.ndarray:
     return x
 
 
-def tiers() -> list[str]:
-    return [tier["name"] for tier in info()["tiers"] if tier["runnable"]]
+def layer_tiers() -> list[str]:
+    """Runnable tiers with attention, norms or routing of their own; the others fall through to these."""
+    return [name for name in tiers() if name in ("scalar", "avx2", "avx512", "avx512_bf16")]
 
 
 def worst(got: np.ndarray, expected: np.ndarray, size: np.ndarray | None = None) -> tuple[float, str]:

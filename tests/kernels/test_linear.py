@@ -8,12 +8,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from blocks import random_blocks, scale_bytes
 
 from kt_core import errors
+from kt_core.bench.blocks import random_blocks, scale_bytes
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_deterministic, set_threads
-from kt_core.weights import Matrix
+from kt_core.kernels.policy import WITH_SCALES
+from kt_core.weights import Matrix, decode_matrix
 
 TIERS = cases.tiers()
 
@@ -133,7 +134,17 @@ def test_extreme_nibbles_do_not_saturate(tier):
         assert np.allclose(y.numpy(), sign * 32 * 12, rtol=1e-6)
 
 
-@pytest.mark.parametrize("format", sorted(f for f in SUPPORTED if POLICY[f] == "int8"))
+def extremes_match(tier, matrix, values):
+    """Activations of +-127 in every lane, with the signs of the first row's weights too."""
+    signs = np.where(values[0] < 0, -1, 1).astype(np.float32)
+    x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs, -signs])
+    expected = reference.linear(x, values, matrix.format)
+    got = Linear(matrix, tier=tier)(torch.from_numpy(x)).numpy()
+    error, text = cases.worst(got, expected, np.abs(values).sum(axis=1) + 1e-30)
+    assert error <= cases.TOLERANCE[matrix.format], text
+
+
+@pytest.mark.parametrize("format", sorted(f for f in SUPPORTED if POLICY[f] == "int8" and f not in WITH_SCALES))
 @pytest.mark.parametrize("tier", TIERS)
 def test_all_bits_set_does_not_saturate(tier, format):
     # the largest magnitudes of every field meet activations of +-127 in every lane
@@ -142,13 +153,18 @@ def test_all_bits_set_does_not_saturate(tier, format):
         raw = random_blocks(format, 16)
         raw[:, sorted(set(range(block.block_bytes)) - scale_bytes(format))] = fill
         values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[format])
-        matrix = Matrix(format=format, rows=16, cols=block.block_size, data=raw)
-        signs = np.where(values[0] < 0, -1, 1).astype(np.float32)
-        x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs, -signs])
-        expected = reference.linear(x, values, format)
-        size = np.abs(values).sum(axis=1)
-        error, text = cases.worst(Linear(matrix, tier=tier)(torch.from_numpy(x)).numpy(), expected, size + 1e-30)
-        assert error <= cases.TOLERANCE[format], (fill, text)
+        extremes_match(tier, Matrix(format=format, rows=16, cols=block.block_size, data=raw), values)
+
+
+@pytest.mark.parametrize("format", sorted(f for f in WITH_SCALES if POLICY[f] == "int8"))
+@pytest.mark.parametrize("tier", TIERS)
+def test_all_bits_set_beside_scales_does_not_saturate(tier, format):
+    for seed, fill in enumerate((0xFF, 0x00, 0x0F, 0xF0, 0x80, 0x7F)):
+        random = cases.stored(format, 16, 128, seed)
+        fields = {name: getattr(random, name) for name in Matrix.__dataclass_fields__}
+        zeros = None if random.zeros is None else np.full_like(random.zeros, 0xFF - fill)
+        matrix = Matrix(**{**fields, "data": np.full_like(random.data, fill), "zeros": zeros})
+        extremes_match(tier, matrix, decode_matrix(matrix))
 
 
 @pytest.mark.parametrize("format", sorted(SUPPORTED))
@@ -183,7 +199,7 @@ def test_tiny_and_huge_activations(tier):
 def test_every_output_is_written_and_nothing_else(format):
     layer = Linear(cases.stored(format, 67, cases.columns(format, 32)))
     x = torch.randn(70, layer.in_features)
-    y = torch.full((72, 67), float("nan"))
+    y = torch.full((72, layer.out_features), float("nan"))
     layer._native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
     assert torch.equal(y[1:71], layer(x))
     assert torch.isnan(y[[0, 71]]).all()
@@ -217,6 +233,63 @@ def test_bad_arguments():
         Linear(Matrix(format="Q4_K", rows=1, cols=288, data=np.zeros((1, 162), np.uint8)))
     with pytest.raises(RuntimeError, match="scalar"):
         Linear(matrix, tier="mmx")
+
+
+def test_codes_and_scales_that_are_no_numbers_or_subnormal():
+    """Every E4M3 code, NaN in one row only; E8M0 exponents at both ends; E4M3 scales of each sign."""
+    codes = np.tile(np.arange(256, dtype=np.uint8), (16, 1))
+    clean = codes.copy()
+    clean[clean % 128 == 127] = 0
+    ones = np.ones((16, 1), np.float32).view(np.uint8)
+    exponents = np.repeat(np.array([[0], [1], [120], [253], [254], [255], [2], [127]], np.uint8), 8, axis=1)
+    fours = np.tile(np.arange(128, dtype=np.uint8), (16, 2))
+    scales = np.tile(np.arange(256, dtype=np.uint8), 2)[: 16 * 32].reshape(32, 16)[:16]
+    x = torch.eye(256)
+    for tier in TIERS:
+        for matrix in (
+            Matrix("FP8_CHANNEL", 16, 256, codes, ones, scale_format="F32"),
+            Matrix("MXFP8", 8, 256, clean[:8], exponents, scale_format="E8M0"),
+            Matrix("MXFP4_HF", 8, 256, fours[:8, :128], exponents, scale_format="E8M0"),
+            Matrix("NVFP4", 16, 256, fours[:, :128], scales, scale_format="E4M3", multiplier=0.5),
+        ):
+            y = Linear(matrix, tier=tier)(x).numpy().T
+            expected = decode_matrix(matrix)
+            whole = np.isnan(expected).any(axis=1)  # a NaN spoils all of its output
+            assert np.isnan(y[whole]).all(), (tier, matrix.format)
+            np.testing.assert_allclose(
+                y[~whole], expected[~whole], rtol=1e-6, atol=2e-38, err_msg=f"{tier} {matrix.format}"
+            )
+
+
+@pytest.mark.parametrize("format", sorted(WITH_SCALES))
+def test_arrays_of_the_wrong_size_are_refused(format):
+    random = cases.stored(format, 24, 256, 4)
+    fields = {name: getattr(random, name) for name in Matrix.__dataclass_fields__}
+    Linear(Matrix(**fields))
+    arrays = [name for name in ("data", "scales", "zeros") if fields[name] is not None]
+    for name in arrays:
+        array = fields[name]
+        for wrong in (array[:-1], array[:, :-1], np.pad(array, ((0, 1), (0, 0))), np.pad(array, ((0, 0), (0, 1)))):
+            with pytest.raises(ValueError, match=f"{format} needs"):
+                Linear(Matrix(**{**fields, name: wrong}))
+        for wrong in (array.reshape(-1), array.astype(np.uint16), array[:, ::-1]):
+            if wrong.shape[1:] != (1,):
+                with pytest.raises(ValueError, match=name):
+                    Linear(Matrix(**{**fields, name: wrong}))
+    wrongs = [{"scales": None}, {"scale_format": "F8"}, {"scale_format": ""}, {"group": 48}, {"group": -2}]
+    wrongs += [{"rows": 23}, {"rows": 32}, {"cols": 240}, {"cols": 288}, {"rows": 2**62}, {"cols": 2**62}]
+    wrongs += [{"zeros": np.zeros((3, 3), np.uint8)}]
+    wrongs += [] if format == "NVFP4" else [{"multiplier": 0.5}]
+    for wrong in wrongs:
+        with pytest.raises(ValueError):
+            Linear(Matrix(**{**fields, **wrong}))
+
+
+def test_scales_of_plain_formats_are_refused():
+    random = cases.stored("Q8_0", 4, 64)
+    for wrong in ({"scales": random.data}, {"zeros": random.data}, {"scale_format": "F32"}, {"multiplier": 2.0}):
+        with pytest.raises(ValueError):
+            Linear(Matrix("Q8_0", 4, 64, random.data, **wrong))
 
 
 def test_the_extension_states_the_same_policies():

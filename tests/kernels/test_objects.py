@@ -22,7 +22,13 @@ def objects():
     builds = sorted(ROOT.glob("build/*/build.ninja"), key=lambda path: path.stat().st_mtime)
     if not builds:
         pytest.fail("the extension was not built from this checkout: make install")
-    found = list((builds[-1].parent / "CMakeFiles").glob("*.dir/**/*.o"))
+    folder = builds[-1].parent / "CMakeFiles"
+    # a kept build folder may still have objects of files that are gone
+    found = [
+        o
+        for o in folder.glob("*.dir/**/*.o")
+        if (ROOT / "native" / Path(*o.relative_to(folder).parts[1:])).with_suffix("").exists()
+    ]
     return {name: [o for o in found if f"{name}.dir" in o.parts] for name in {o.parts[-3][:-4] for o in found}}
 
 

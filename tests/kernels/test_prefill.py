@@ -14,7 +14,11 @@ from kt_core.kernels import Experts, Linear, info, reference, set_deterministic,
 from kt_core.kernels.native import load
 
 TIERS = cases.tiers()
-FORMATS = ["BF16", "Q8_0", "Q4_1"]
+FORMATS = [
+    "BF16", "Q8_0", "Q4_1", "MXFP4_HF", "NVFP4", "INT4", "AWQ", "INT8_CHANNEL", "FP8_BLOCK", "FP8_CHANNEL", "MXFP8",
+]  # fmt: skip
+
+E4M3 = ("FP8_BLOCK", "FP8_CHANNEL", "MXFP8")
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +55,9 @@ def test_matches_reference_for_every_row_count(tier, format, shape):
     whole = by_prefill(layer, torch.from_numpy(x))
     a, w = reference.rounded(x, matrix.values, format, "prefill")
     error, text = cases.worst(whole.numpy(), a @ w.T, np.abs(a) @ np.abs(w).T)
-    assert error <= 1e-6, text
+    # One sum over all K: K roundings of at most 2^-24 sum |x w|, which average out to sqrt(K) of them at most.
+    # Random E4M3 codes spread over a factor of 2^16, so that a few products are nearly all of the sum.
+    assert error <= (2**-24 * shape[1] ** 0.5 if format in E4M3 else 0) + 1e-6, text
     for count in range(1, 40):
         assert torch.equal(by_prefill(layer, torch.from_numpy(x[40 - count :])), whole[40 - count :]), count
 
@@ -67,7 +73,7 @@ def test_odd_columns(tier, cols):
     assert error <= 1e-6, text
 
 
-@pytest.mark.parametrize("format", ["Q8_0", "Q4_1"])
+@pytest.mark.parametrize("format", FORMATS[1:])
 def test_the_stated_bound_holds(format):
     matrix = cases.stored(format, 64, 512)
     x = cases.inputs(64, 512)
@@ -76,7 +82,7 @@ def test_the_stated_bound_holds(format):
     for tier in TIERS:
         y = by_prefill(Linear(matrix, tier=tier), torch.from_numpy(x)).numpy()
         error, text = cases.worst(y, exact, size)
-        assert error <= 2**-8 + 2**-18 + 1e-6, (tier, text)
+        assert error <= 2**-7 + 2**-16 + 1e-6, (tier, text)  # two factors of 8 significant bits: (1 + 2^-8)^2 - 1
         assert error > 1e-5, f"{tier}: nothing was rounded, so this was another path"
 
 
@@ -110,7 +116,7 @@ def test_both_paths_have_the_same_bits_for_bfloat16_weights_without_tiles(tier):
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("tier", TIERS)
 def test_threads_and_chunks_do_not_change_a_bit(tier, format):
-    layer = Linear(cases.stored(format, 83, 192), bias=torch.randn(83), tier=tier)
+    layer = Linear(cases.stored(format, 80, 192), bias=torch.randn(80), tier=tier)
     x = torch.from_numpy(cases.inputs(600, 192))
     whole = by_prefill(layer, x)
     for threads in (1, 2, 3):

@@ -259,3 +259,28 @@ def test_lists_and_masks() -> None:
     for bad in ("", "g", "1ffffffff", "-1"):
         with pytest.raises(ValueError):
             parse_mask(bad)
+
+
+def caches(cpu: int, index: int, level: int, size: str, shared: str, kind: str = "Unified") -> dict[str, str]:
+    folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+    files = {"level": str(level), "type": kind, "size": size, "shared_cpu_list": shared}
+    return {f"{folder}/{name}": f"{text}\n" for name, text in files.items()}
+
+
+def test_last_level_caches_are_counted_once(tmp_path: Path) -> None:
+    """Two complexes of two CPUs with 32 MiB each, as on chips of several dies."""
+    root = trees.machine(tmp_path, trees.single(4))
+    for cpu, pair in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
+        trees.write(root, caches(cpu, 0, 1, "32K", str(cpu), "Data"))
+        trees.write(root, caches(cpu, 1, 1, "64M", str(cpu), "Instruction"))
+        trees.write(root, caches(cpu, 2, 2, "1024K", str(cpu)) | caches(cpu, 3, 3, "32768K", pair))
+    assert probe(root).last_level_cache == 64 << 20
+    trees.write(root, {"proc/self/status": "Cpus_allowed_list:\t1,0\n"})
+    assert probe(root).last_level_cache == 32 << 20
+
+
+def test_an_unknown_cache_is_zero(tmp_path: Path) -> None:
+    root = trees.machine(tmp_path, trees.single(1))
+    assert probe(root).last_level_cache == 0
+    trees.write(root, caches(0, 0, 3, "a lot", "0") | caches(0, 1, 3, "", "0"))
+    assert probe(root).last_level_cache == 0

@@ -86,7 +86,11 @@ def test_packed_weights_count_as_the_weights_they_hold(tmp_path: Path) -> None:
     before = read_spec(folder(tmp_path / "a", MIXTRAL)).parameters
     tensors["model.layers.0.x.weight_packed"] = np.zeros((16, 8), np.int32)
     tensors["model.layers.0.x.weight_scale"] = np.zeros((16, 2), np.float16)
-    assert read_spec(folder(tmp_path / "b", MIXTRAL, tensors)).parameters == before + 16 * 64
+    weights = {"num_bits": 4, "group_size": 32, "strategy": "group"}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    config = MIXTRAL | {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}}
+    spec = read_spec(folder(tmp_path / "b", config, tensors))
+    assert spec.parameters == before + 16 * 64 and spec.formats["INT4"] == 16 * (8 * 4 + 2 * 2)
 
 
 @pytest.mark.parametrize(

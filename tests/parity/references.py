@@ -60,10 +60,10 @@ TINY = {
 }
 
 
-def save_tiny(family: str, folder: Path, dtype: torch.dtype) -> None:
+def save_tiny(family: str, folder: Path, dtype: torch.dtype, **changes: int) -> None:
     """A random checkpoint with the published per-expert names, its weights exact in `dtype`."""
     torch.manual_seed(11)
-    config = AutoConfig.for_model(family, **TINY[family], initializer_range=0.15)
+    config = AutoConfig.for_model(family, **TINY[family] | changes, initializer_range=0.15)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for name, buffer in model.named_buffers():

@@ -23,7 +23,7 @@ from kt_core.kernels import reference
 from kt_core.models import resolve
 from kt_core.operators.experts import Experts
 from kt_core.operators.linear import Linear
-from kt_core.weights import Matrix, Weights, decode, open_weights
+from kt_core.weights import Matrix, Weights, decode_matrix, open_weights
 
 F32_BOUND = 1e-5  # max |difference| / max |logit|
 KERNEL_BOUND = 2e-3
@@ -56,8 +56,7 @@ class Dequantised:
 
     @staticmethod
     def _decoded(m: Matrix) -> Matrix:
-        values = np.ascontiguousarray(decode(m.format, np.ascontiguousarray(m.data))).reshape(m.rows, m.cols)
-        return Matrix("F32", m.rows, m.cols, values.view(np.uint8))
+        return Matrix("F32", m.rows, m.cols, np.ascontiguousarray(decode_matrix(m)).view(np.uint8))
 
 
 @dataclass
@@ -186,4 +185,4 @@ def reference_call(module, inputs) -> np.ndarray:
 
 
 def part(m: Matrix) -> tuple[str, np.ndarray]:
-    return m.format, decode(m.format, np.ascontiguousarray(m.data)).reshape(m.rows, m.cols)
+    return m.format, decode_matrix(m)

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from kt_core import config
+from kt_core.bench.scaled import KINDS, random_matrix
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
-from kt_core.types import Machine, ModelFiles, ModelSpec, Plan
+from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Plan
 
 GIB = 2**30
 AVX2 = ("avx2", "f16c", "fma")
@@ -240,6 +241,17 @@ def test_formats_are_those_of_the_kernels() -> None:
     assert set(KERNEL_FORMATS) == kernels.SUPPORTED
 
 
+@pytest.mark.parametrize("form", KINDS)
+def test_kernels_take_what_the_plan_counts(form: str) -> None:
+    """The stored bytes: panels add a head, whole bytes for zero points, and ends of 128 columns."""
+    from kt_core import kernels
+
+    for seed in range(3):
+        matrix = random_matrix(form, 256, 2048, seed)
+        stored = sum(array.nbytes for array in (matrix.data, matrix.scales, matrix.zeros) if array is not None)
+        assert 0.98 * stored < kernels.Linear(matrix).nbytes < 1.04 * stored
+
+
 @pytest.mark.parametrize(
     "wish",
     [{"threads": 0}, {"threads": -1}, {"threads": 2.5}, {"threads": True}, {"context": 0}, {"colour": 1}],
@@ -280,3 +292,18 @@ def test_threads_end_where_the_setting_does() -> None:
     for count in (MOST_THREADS + 1, 10**20):
         with pytest.raises(UsageError):
             plan(machine(16), spec(4), threads=count)
+
+
+def test_a_profile_predicts_and_decides_nothing() -> None:
+    """8 of 16 experts are 3/8 of the weights and the rest 1/4: a token reads 2.5 of 4 GiB."""
+    rates = {1: 10e9, 8: 50e9, 64: 90e9}
+    profile = MachineProfile({}, 0.0, read_rates=rates, unit_rates={}, link_rates={})
+    plain = plan(machine(), spec())
+    made = make_plan(machine(), FILES, spec(), {}, profile)
+    assert plain.predicted == {}
+    assert made.decisions == plain.decisions
+    assert made.predicted["decode_tokens_per_second"] == pytest.approx(50e9 / (2.5 * GIB))
+    nearest = make_plan(machine(), FILES, spec(), {"threads": 2}, profile)
+    assert nearest.predicted["decode_tokens_per_second"] == pytest.approx(10e9 / (2.5 * GIB))
+    empty = MachineProfile({}, 0.0, {}, {}, {})
+    assert make_plan(machine(), FILES, spec(), {}, empty).predicted == {}

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from kt_core.errors import DoesNotFit
-from kt_core.server.events import Events
+from kt_core.events import Events
 from kt_core.server.serve import serve
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))

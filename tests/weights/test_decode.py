@@ -4,8 +4,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from blocks import random_blocks
 
+from kt_core.bench.blocks import random_blocks
 from kt_core.errors import Unsupported
 from kt_core.formats import FORMATS
 from kt_core.weights.decode import DECODERS, decode

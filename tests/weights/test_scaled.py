@@ -115,7 +115,7 @@ def test_gptq_equals_its_packing_loop(group, symmetric):
     size = COLS if group == -1 else group
     rng = np.random.default_rng(2)
     q = rng.integers(0, 16, (COLS, ROWS))
-    zero = np.full((COLS // size, ROWS), 8) if symmetric else rng.integers(1, 17, (COLS // size, ROWS))
+    zero = np.full((COLS // size, ROWS), 8) if symmetric else rng.integers(0, 16, (COLS // size, ROWS))
     scale = rng.random((COLS // size, ROWS)).astype(np.float16)
     weight = np.zeros((COLS // 8, ROWS), np.uint32)
     for i in range(COLS):
@@ -124,7 +124,7 @@ def test_gptq_equals_its_packing_loop(group, symmetric):
     zeros = np.zeros((COLS // size, ROWS // 8), np.uint32)
     for g in range(COLS // size):
         for n in range(ROWS):
-            zeros[g, n // 8] |= np.uint32((zero[g, n] - 1) << 4 * (n % 8))
+            zeros[g, n // 8] |= np.uint32((zero[g, n] - 1 & 15) << 4 * (n % 8))
     expected = np.empty((ROWS, COLS), np.float32)
     for i in range(COLS):
         expected[:, i] = scale[i // size].astype(np.float32) * (q[i] - zero[i // size])

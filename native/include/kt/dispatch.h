@@ -39,6 +39,7 @@ Choice choose(Features features, std::string_view forced);
 // A table without null entries: each taken from the highest runnable tier not above the chosen one.
 struct Kernels : KernelTable {
     const char* provider[kFormatSlots];  // the tier that each format's matmul came from
+    const char* prefill_provider;        // the tier that the prefill path came from
 
     // Rows from which the prefill path multiplies a weight of that format; SIZE_MAX: never. In deterministic
     // mode only where both paths give the same bits.
@@ -47,6 +48,10 @@ struct Kernels : KernelTable {
     // Index of a format. Throws std::invalid_argument that lists the known names.
     size_t format(std::string_view name) const;
 };
+
+// What a CPU with all features of that tier and of those below would get: to be described, not called. Throws
+// std::invalid_argument for a tier that was not built.
+Kernels assumed(std::string_view tier);
 
 // Whether a row's result must not depend on how many rows there are: KT_DETERMINISTIC=1 in the environment,
 // or set by the caller. A layer asks once a call.

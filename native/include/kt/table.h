@@ -1,12 +1,14 @@
 // What a tier offers: plain functions over raw pointers, gathered in one constant table.
 //
-// This header and <immintrin.h> are all that a tier's file may include. It must stay free of inline
+// This header, ops.h and <immintrin.h> are all that a tier's file may include. It must stay free of inline
 // functions and inline variables: those become weak symbols, and the linker may then keep the copy
 // that was compiled for a newer CPU and run it on an older one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kt/ops.h"
 
 namespace kt {
 
@@ -166,10 +168,21 @@ struct Prefill {
     GatherFn gather;
     PrefillFn matmul;
     uint32_t max_tile_rows;
-    uint32_t value_bytes;      // of a gathered value
-    bool same_bits;            // as the tier's matmul for weights with bfloat16 activations
-    uint32_t from[kPolicies];  // rows from which this path is faster, by the weight's policy; 0: never
+    uint32_t value_bytes;  // of a gathered value
+    bool same_bits;        // as the tier's matmul for weights with bfloat16 activations
+    // Rows from which this path is faster, by the weight's policy; 0: never. That of int8 holds for all
+    // weights that must be decoded.
+    uint32_t from[kPolicies];
 };
+
+// Arithmetic units that products are made with. A tier without a dot product for bfloat16 or int8 makes them
+// with the instructions that its kernels use instead.
+enum class Unit : uint8_t { kF32, kBf16, kInt8, kTileBf16, kTileInt8 };
+constexpr size_t kUnits = 5;
+
+// Keeps a unit as busy as it can be for `rounds` rounds and returns the operations that were done: a multiply
+// and an add are two.
+using PeakFn = double (*)(size_t rounds);
 
 // A null entry means: use the next runnable tier below.
 struct KernelTable {
@@ -178,6 +191,8 @@ struct KernelTable {
     ActivateFn activate[kActivations];
     FormatEntry formats[kFormatSlots];
     Prefill prefill;
+    LayerOps layer{};
+    PeakFn peaks[kUnits]{};  // null where no tier has the unit
 };
 
 }  // namespace kt

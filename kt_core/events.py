@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -10,6 +11,17 @@ from kt_core.errors import KTError
 
 # A loader may report every tensor; a person sees no more than this many a second.
 _PROGRESS_SECONDS = 0.1
+
+
+def wait_for_parents_end() -> bool:
+    """Wait until the other end of standard input's pipe is closed: whoever started this has gone. False: there is none."""
+    with suppress(OSError):
+        mode = os.fstat(0).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return False
+        while os.read(0, 4096):
+            pass
+    return True
 
 
 def one_line(error: BaseException) -> str:

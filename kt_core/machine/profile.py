@@ -1,0 +1,41 @@
+"""The machine's measured ceilings as kept in the cache folder: `kt_core.bench` writes them, others only read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kt_core import paths
+from kt_core.types import Machine, MachineProfile
+
+
+def path() -> Path:
+    return paths.cache_dir() / "machine.json"
+
+
+def fingerprint(machine: Machine) -> dict[str, Any]:
+    """What the ceilings depend on: a profile holds for machines with the same one. Memory is in whole GiB."""
+    return {
+        "cpu": machine.cpu_model,
+        "architecture": machine.architecture,
+        "features": sorted(machine.features),
+        "cpus": machine.logical_cpus,
+        "usable_cpus": len(machine.allowed_cpus),
+        "cores": machine.physical_cores,
+        "nodes": len(machine.numa_nodes),
+        "memory_gib": round(machine.memory_total / 2**30),
+        "gpus": [gpu.name for gpu in machine.gpus],
+    }
+
+
+def load() -> MachineProfile | None:
+    """The stored profile; None when there is none, or none that this version can read."""
+    try:
+        return MachineProfile.read(path())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def of(machine: Machine) -> MachineProfile | None:
+    """The stored profile if it was measured on hardware like this."""
+    profile = load()
+    return profile if profile and profile.fingerprint == json.loads(json.dumps(fingerprint(machine))) else None
