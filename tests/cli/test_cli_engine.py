@@ -10,6 +10,7 @@ import pytest
 from cli_runner import Run
 
 from kt_cli import servers
+from kt_core.types import Plan
 
 pytestmark = pytest.mark.model
 ENGINE_SECONDS = 240
@@ -33,6 +34,12 @@ def wait_for_server(process: "subprocess.Popen[str]") -> servers.Server:
     raise AssertionError("the server did not get ready")
 
 
+def resident(pid: int) -> int:
+    """Bytes of memory that the process has for itself; pages of the model's file do not count, as in the plan."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) * 1024
+
+
 def test_serve_chat_and_sudden_death(kt: Run, env: dict[str, str]) -> None:
     """One server for all: one-shot, piped chat, and the end of the command by SIGKILL."""
     command = [sys.executable, "-m", "kt_cli", "run", "demo", "--context", "512"]
@@ -43,6 +50,9 @@ def test_serve_chat_and_sudden_death(kt: Run, env: dict[str, str]) -> None:
         options = ("--max-tokens", "4", "--temperature", "0")
         once = kt("run", "demo", "-p", "Say hello.", *options, "--json")
         assert once.code == 0 and once.json["completion_tokens"] == 4 and once.json["finish_reason"] == "length"
+        planned = Plan.read(Path(server.plan)).device_bytes["cpu"]
+        used = resident(server.pid)
+        assert planned / 3 < used <= planned, f"{used} bytes in use, {planned} planned"
         piped = kt("chat", *options, input="Say hello.")
         assert piped.code == 0 and piped.out.rstrip("\n") == once.json["answer"].rstrip("\n")
         assert "cut at the token limit" in piped.err

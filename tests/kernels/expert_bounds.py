@@ -25,7 +25,7 @@ def bound(x, ids, weights, parts, activation):
         (gate_format, gate), (up_format, up), (down_format, down) = parts[index]
         g, dg = _linear(x[token], gate, gate_format)
         u, du = _linear(x[token], up, up_format)
-        a = reference.ACTIVATIONS[activation](g)
+        a = reference.hidden(g, np.ones_like(g), activation)
         h = a * u
         dh = (SLOPE * dg + ACTIVATION * np.abs(a)) * (np.abs(u) + du) + np.abs(a) * du + EPS * np.abs(h)
         rounded, moved = _rounded(h, dh, POLICY[down_format])

@@ -63,7 +63,6 @@ class Family:
 
 FAMILIES = {
     "afmoe": Family(),
-    "aria_text": Family({"moe_num_shared_experts": 1, "moe_topk": 2}),
     "deepseek_v2": Family(MLA),
     "dots1": Family(),
     "ernie4_5_moe": Family({"moe_num_shared_experts": 1, "moe_k": 2}),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from families import FAMILIES, save
 from references import from_folder
+from transformers.cache_utils import DynamicLayer
 
 from kt_core.engine.loader import build
 from kt_core.engine.runner import TransformersRunner
@@ -25,16 +26,15 @@ def family(request):
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["F32", "BF16"])
 def case(request, family, tmp_path_factory):
-    """(dtype, the model, what it should answer, the prompt)."""
+    """(dtype, the model, what it should answer, the prompt, what the plan knows of it)."""
     folder = tmp_path_factory.mktemp(family)
     save(family, folder, request.param)
     prompt = torch.randint(3, 128, (1, 21), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         expected = from_folder(folder)(prompt).logits[0]
     files = resolve(str(folder))
-    read_spec(files)
     model = build(open_weights(files), lambda *_: None)
-    return request.param, model, expected, prompt
+    return request.param, model, expected, prompt, read_spec(files)
 
 
 def check(dtype, ours, expected):
@@ -50,21 +50,31 @@ def check(dtype, ours, expected):
 
 @torch.no_grad()
 def test_logits(case):
-    dtype, model, expected, prompt = case
+    dtype, model, expected, prompt, _ = case
     check(dtype, model(prompt).logits[0], expected)
 
 
 @torch.no_grad()
 def test_token_by_token(case):
-    dtype, model, expected, prompt = case
+    dtype, model, expected, prompt, spec = case
     runner, tokens = TransformersRunner(model), prompt[0].tolist()
     cache = runner.new_cache()
     steps = [runner.forward(tokens[:5], cache), *(runner.forward([token], cache) for token in tokens[5:])]
     check(dtype, torch.stack(steps), expected[4:])
+    before, more = cache_bytes(cache), 12
+    runner.forward(tokens[:more], cache)
+    grown = (cache_bytes(cache) - before) / more
+    everywhere = all(type(layer) is DynamicLayer for layer in cache.layers)  # and no window, no linear attention
+    assert grown == spec.kv_bytes_per_token if everywhere else grown <= spec.kv_bytes_per_token
+
+
+def cache_bytes(cache):
+    held = [t for layer in cache.layers for t in (getattr(layer, "keys", None), getattr(layer, "values", None))]
+    return sum(t.numel() * t.element_size() for t in held if t is not None)
 
 
 def test_operators_stand_where_they_fit(family, case):
-    _, model, _, _ = case
+    _, model, *_ = case
     names = {type(module).__name__ for module in model.modules() if not isinstance(module, Operator)}
     expected = FAMILIES[family].kept
     assert expected <= names

@@ -189,6 +189,16 @@ def test_content_shapes(server):
     assert prompt_of(USER, tools=tools, tool_choice="none") == prompt_of(USER)
 
 
+def test_continuing_a_message_of_parts_is_continuing_its_text(server):
+    answers = []
+    for content in ("I am a fox", [{"type": "text", "text": "I am a fox"}]):
+        messages = [USER, {"role": "assistant", "content": content}]
+        fields = {"messages": messages, "continue_final_message": True, "max_tokens": 6, "temperature": 0}
+        answer = server.http.post("/v1/chat/completions", json=fields).json()
+        answers.append((answer["choices"][0]["message"], answer["usage"]))
+    assert answers[0] == answers[1]
+
+
 def test_thinking_switch(server):
     def prompt(**fields):
         return server.chat(max_tokens=1, **fields).json()["usage"]["prompt_tokens"]

@@ -1,4 +1,4 @@
-"""gpt-oss keeps its experts transposed, gate and up in turn: kernels get [out, in], transformers what it holds."""
+"""Experts stored transposed, in gpt-oss with gate and up in turn: kernels get [out, in], transformers what it holds."""
 
 import numpy as np
 import pytest
@@ -24,15 +24,21 @@ SMALL = {
 KEY = "model.layers.0.mlp.experts"
 
 
+ARIA = {"moe_num_experts": 3, "moe_topk": 2, "moe_num_shared_experts": 1, "rope_parameters": None}
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "aria_text"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_both_faces(tmp_path, dtype):
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt_oss", **SMALL), dtype=dtype)
+def test_both_faces(tmp_path, dtype, family):
+    config = AutoConfig.for_model(family, **(SMALL if family == "gpt_oss" else SMALL | ARIA))
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.save_pretrained(tmp_path)
     weights, state = open_weights(resolve(str(tmp_path))), model.state_dict()
     assert weights.experts(KEY) == 3
     for index in range(3):
         both, down = (state[f"{KEY}.{name}"][index].float().T for name in ("gate_up_proj", "down_proj"))
-        for part, expected in (("gate", both[::2]), ("up", both[1::2]), ("down", down)):
+        gate, up = (both[::2], both[1::2]) if family == "gpt_oss" else both.chunk(2)
+        for part, expected in (("gate", gate), ("up", up), ("down", down)):
             m = weights.expert(KEY, index, part)
             values = decode(m.format, np.ascontiguousarray(m.data))
             assert np.array_equal(values.reshape(m.rows, m.cols), expected.numpy())
