@@ -1,17 +1,29 @@
 """The routed experts of one layer on the CPU."""
 
+import math
+
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.kernels.pool import Pool, native_pool
+from kt_core.weights import Matrix
 
-ACTIVATIONS = ("silu", "gelu_tanh")
+ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai", "relu2")
+UNGATED = ("relu2",)
 
 
 class Experts:
-    """y[t] = sum over t's experts of weight * down(act(gate x) * (up x)), experts in ascending order.
+    """y[t] = sum over t's experts of weight * down(h), experts in ascending order.
 
-    Raises Unsupported for an unknown activation, ValueError for a size below 1.
+    h of g = gate(x) and u = up(x), g clamped to at most `limit` and u to -limit .. limit (None: not at all):
+    "silu": silu(g) u (with a limit: DeepSeek-V4); "gelu_tanh": gelu(g) u, by tanh; "swiglu_oai":
+    g sigmoid(alpha g) (u + 1) (gpt-oss, MiniMax-M3); "relu2": relu(u)^2, without a gate (Nemotron-H).
+
+    `elsewhere` [num_experts], bool or uint8 on the CPU: experts that are computed somewhere else. It is not
+    copied, and read at the start of each call, so writing into it moves experts from the next call on.
+    `pool` is whose threads compute, None the process's own.
+    Raises Unsupported for an unknown activation, ValueError for a size below 1 or another argument that is wrong.
     """
 
     def __init__(
@@ -20,32 +32,59 @@ class Experts:
         hidden: int,
         intermediate: int,
         activation: str = "silu",
+        limit: float | None = None,
+        alpha: float = 1.702,
+        elsewhere: torch.Tensor | None = None,
         tier: str | None = None,
+        pool: Pool | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise errors.Unsupported("kernels.activation", activation=activation, known=", ".join(ACTIVATIONS))
+        limit = math.inf if limit is None else limit
+        if not limit > 0 or not math.isfinite(alpha):
+            raise ValueError(f"expected a limit above 0 and a finite alpha, got {limit} and {alpha}")
+        if elsewhere is not None:
+            check_mask(elsewhere, num_experts)
         self.num_experts = num_experts
         self.hidden = hidden
         self.intermediate = intermediate
-        self._native = load().Experts(num_experts, hidden, intermediate, activation, tier or "")
+        self._elsewhere = elsewhere
+        gating = (activation, limit, alpha)
+        self._native = load().Experts(num_experts, hidden, intermediate, *gating, tier or "", native_pool(pool))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed weights of all loaded experts."""
+        """Bytes of the packed weights and biases of all loaded experts."""
         return int(self._native.nbytes)
 
-    def load(self, index: int, gate: Matrix, up: Matrix, down: Matrix) -> None:
-        """Pack expert `index`: gate and up [intermediate, hidden], down [hidden, intermediate].
+    def load(
+        self,
+        index: int,
+        gate: Matrix | None,
+        up: Matrix,
+        down: Matrix,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
+    ) -> None:
+        """Pack expert `index`: gate (None where the activation has none) and up [intermediate, hidden], down
+        [hidden, intermediate], biases [rows] of any float dtype, of which down's is weighted as its product is.
 
         Formats may differ. Loading an index again replaces it. Raises ValueError for a wrong index or shape,
         Unsupported for a format without a kernel.
         """
-        self._native.load(index, weight(gate), weight(up), weight(down))
+        biases = [
+            _bias(gate_bias, self.intermediate),
+            _bias(up_bias, self.intermediate),
+            _bias(down_bias, self.hidden),
+        ]
+        addresses = [0 if bias is None else bias.data_ptr() for bias in biases]
+        self._native.load(index, None if gate is None else weight(gate), weight(up), weight(down), addresses)
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] float32 or bfloat16, ids [T, K] int64, weights [T, K] float32, to [T, hidden] of x's dtype.
 
-        ids that are negative, too big or of experts not loaded contribute nothing. T and K may be 0.
+        ids that are negative, too big, elsewhere or of experts not loaded contribute nothing. T and K may be 0.
         Raises ValueError for other shapes, dtypes or devices.
         """
         dtype = dtype_name(x)
@@ -62,5 +101,20 @@ class Experts:
         x, ids, weights = plain(x), plain(ids), plain(weights)
         y = torch.empty_like(x)
         addresses = (x.data_ptr(), ids.data_ptr(), weights.data_ptr(), y.data_ptr())
-        self._native.forward(*addresses, dtype, x.shape[0], ids.shape[1])
+        elsewhere = 0 if self._elsewhere is None else self._elsewhere.data_ptr()
+        self._native.forward(*addresses, dtype, x.shape[0], ids.shape[1], elsewhere)
         return y
+
+
+def check_mask(mask: torch.Tensor, num_experts: int) -> None:
+    """Raises ValueError for a mask whose bytes the kernel cannot read in place."""
+    if mask.shape != (num_experts,) or mask.dtype not in (torch.bool, torch.uint8):
+        raise ValueError(f"expected a mask [{num_experts}] of bool or uint8, got {tuple(mask.shape)} {mask.dtype}")
+    if mask.device.type != "cpu" or not mask.is_contiguous():
+        raise ValueError("expected a mask on the CPU whose values are adjacent in memory")
+
+
+def _bias(bias: torch.Tensor | None, rows: int) -> torch.Tensor | None:
+    if bias is not None and bias.shape != (rows,):
+        raise ValueError(f"expected a bias [{rows}], got {tuple(bias.shape)}")
+    return None if bias is None else plain(bias.to("cpu", torch.float32))

@@ -2,17 +2,26 @@
 
 import torch
 
-from kt_core.kernels.native import Matrix, dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.kernels.pool import Pool, native_pool
+from kt_core.weights import Matrix
 
 
 class Linear:
     """y = x W^T + bias. The weight is packed at construction and the matrix not referred to afterwards.
 
-    `tier` names a kernel tier for this layer alone; None is the process's choice.
+    `tier` names a kernel tier for this layer alone; None is the process's choice. `pool` is whose threads compute,
+    None the process's own.
     Raises Unsupported for a format without a kernel, ValueError for data that does not fit its shape.
     """
 
-    def __init__(self, matrix: Matrix, bias: torch.Tensor | None = None, tier: str | None = None) -> None:
+    def __init__(
+        self,
+        matrix: Matrix,
+        bias: torch.Tensor | None = None,
+        tier: str | None = None,
+        pool: Pool | None = None,
+    ) -> None:
         self.format = matrix.format
         self.in_features = matrix.cols
         self.out_features = matrix.rows
@@ -22,7 +31,7 @@ class Linear:
                 raise ValueError(f"bias must have shape ({matrix.rows},), got {tuple(bias.shape)}")
             bias = plain(bias.to("cpu", torch.float32))
             address = bias.data_ptr()
-        self._native = load().Linear(weight(matrix), address, tier or "")
+        self._native = load().Linear(weight(matrix), address, tier or "", native_pool(pool))
 
     @property
     def nbytes(self) -> int:

@@ -2,30 +2,15 @@
 
 import importlib
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 
 from kt_core import errors
 from kt_core.kernels.policy import SUPPORTED
+from kt_core.weights import Matrix
 
-MAX_THREADS = 4096  # more than any machine has; each one takes a stack
-
-Weight = tuple[str, int, int, Any]
-
-
-class Matrix(Protocol):
-    """A 2-D weight in its stored form: data is uint8 [rows, row_bytes]."""
-
-    @property
-    def format(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def cols(self) -> int: ...
-    @property
-    def data(self) -> "np.ndarray[Any, np.dtype[np.uint8]]": ...
+Weight = tuple[str, int, int, Any, Any, Any, str, int, float]
 
 
 @cache
@@ -54,7 +39,17 @@ def weight(matrix: Matrix) -> Weight:
     """A matrix as the extension takes it. Raises Unsupported for a format without a kernel."""
     if matrix.format not in SUPPORTED:
         raise errors.Unsupported("kernels.format", format=matrix.format, known=", ".join(sorted(SUPPORTED)))
-    return (matrix.format, matrix.rows, matrix.cols, matrix.data)
+    return (
+        matrix.format,
+        matrix.rows,
+        matrix.cols,
+        matrix.data,
+        matrix.scales,
+        matrix.zeros,
+        matrix.scale_format,
+        matrix.group,
+        matrix.multiplier,
+    )
 
 
 def dtype_name(x: torch.Tensor) -> str:
@@ -78,7 +73,7 @@ def info() -> dict[str, Any]:
 
     Keys: tiers (name, compiled, runnable, needs, missing; lowest first), chosen, reason, features, formats
     (policy, block, the tier whose kernel serves it, and the rows from which the prefill path does, None for
-    never), deterministic, compiler, dropped_tiers, threads, cpus, note.
+    never), deterministic, compiler, dropped_tiers, and Pool.info of the process's own pool.
     """
     native = load()
     choice = native.chosen()
@@ -91,19 +86,8 @@ def info() -> dict[str, Any]:
         "deterministic": native.deterministic(),
         "compiler": native.compiler(),
         "dropped_tiers": native.dropped_tiers().split(),
-        **native.pool(),
+        **native.default_pool().info(),
     }
-
-
-def set_threads(n: int, cpus: list[int] | None = None) -> None:
-    """Use n threads, the caller included, each pinned to its entry of cpus when given.
-
-    Where pinning is refused the threads run unpinned and info()["note"] says so. Raises ValueError for
-    n outside 1 to MAX_THREADS or for a cpus list of another length.
-    """
-    if not 1 <= n <= MAX_THREADS:
-        raise ValueError(f"expected 1 to {MAX_THREADS} threads, got {n}")
-    load().set_threads(n, list(cpus or []))
 
 
 def set_deterministic(on: bool) -> None:
@@ -113,8 +97,3 @@ def set_deterministic(on: bool) -> None:
     price of slower prompts where such a path exists.
     """
     load().set_deterministic(on)
-
-
-def read_rate(nbytes: int, repeats: int = 5) -> float:
-    """Bytes per second that the pool's threads read from memory, best of `repeats`: the ceiling of decoding."""
-    return float(load().read_rate(nbytes, repeats))

@@ -70,9 +70,20 @@ def gelu_tanh(x: Array) -> Array:
     return y
 
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": silu, "gelu_tanh": gelu_tanh}
+def hidden(gate: Array, up: Array, activation: str, limit: float | None = None, alpha: float = 1.702) -> Array:
+    """h of gate and up (of up alone for relu2); clamps as torch's, so a NaN stays."""
+    if limit is not None:
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    rules: dict[str, Callable[[], Array]] = {
+        "silu": lambda: silu(gate) * up,
+        "gelu_tanh": lambda: gelu_tanh(gate) * up,
+        "swiglu_oai": lambda: gate / (1 + np.exp(-alpha * gate)) * (up + 1),
+        "relu2": lambda: np.maximum(up, 0) ** 2,
+    }
+    return rules[activation]()
 
-Part = tuple[str, Array]  # format, decoded weight
+
+Part = tuple[str, Array] | tuple[str, Array, Array | None]  # format, decoded weight, bias
 
 
 def experts(
@@ -82,11 +93,13 @@ def experts(
     parts: dict[int, tuple[Part, Part, Part]],
     activation: str,
     prefill_from: int | None = None,
+    limit: float | None = None,
+    alpha: float = 1.702,
 ) -> Array:
     """x [T, H], ids and weights [T, K], parts[expert] = (gate, up, down): float64 [T, H].
 
     ids without parts contribute nothing; experts add up in ascending order. h is float32. Experts with at
-    least prefill_from rows take the prefill path.
+    least prefill_from rows take the prefill path. A gate that the activation has no use for changes nothing.
     """
     rows = {expert: int((ids == expert).sum()) for expert in parts}
     paths = {e: "direct" if prefill_from is None or n < prefill_from else "prefill" for e, n in rows.items()}
@@ -96,9 +109,13 @@ def experts(
             index = int(ids[token, slot])
             if index not in parts:
                 continue
-            (gate_format, gate), (up_format, up), (down_format, down) = parts[index]
+            gate, up, down = parts[index]
             path = paths[index]
-            g = linear(x[token], gate, gate_format, path=path)
-            h = (ACTIVATIONS[activation](g) * linear(x[token], up, up_format, path=path)).astype(np.float32)
-            y[token] += float(weights[token, slot]) * linear(h, down, down_format, path=path)
+            h = hidden(_part(x[token], gate, path), _part(x[token], up, path), activation, limit, alpha)
+            y[token] += float(weights[token, slot]) * _part(h.astype(np.float32), down, path)
     return y
+
+
+def _part(x: Array, part: Part, path: str) -> Array:
+    format, weight, *bias = part
+    return linear(x, weight, format, bias[0] if bias else None, path)

@@ -1,69 +1,125 @@
 """The routed experts of one layer, computed on the CPU in their stored format.
 
 The seam is transformers' own: every MoE family calls
-`experts(hidden_states [T, H], top_k_index [T, K], top_k_weights [T, K]) -> [T, H]`.
+`experts(hidden_states [T, H], top_k_index [T, K], top_k_weights [T, K]) -> [T, H]`, and its class says by flags
+how it keeps its parameters (`transformers.integrations.moe.use_experts_implementation`).
 """
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from kt_core import kernels
-from kt_core.errors import Unsupported
+from kt_core.errors import BadData, Unsupported
+from kt_core.kernels import reference
 from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
 from kt_core.weights import Matrix
 
-# config.hidden_act -> the kernel's activation of the gate
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-
 
 class Experts(Operator):
-    """Replaces the module named `experts` of any family in the standard layout (gate, up, down; no bias)."""
+    """Replaces the module named `experts` of any family whose activation has a kernel."""
 
     def load(self) -> None:
         original = self.orig_module
         self._check_layout(original)
+        activation, limit, alpha = self._activation(original)
         _, hidden, intermediate = original.down_proj.shape
+        if original.is_transposed:
+            hidden, intermediate = intermediate, hidden
         self.num_experts = original.num_experts
-        activation = self._activation()
-        # All are checked before the kernel takes the sizes, which the configuration alone says.
-        experts = [self._matrices(index, hidden, intermediate) for index in range(self.num_experts)]
-        self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation)
-        for index, parts in enumerate(experts):
-            self.kernel.load(index, *parts)
+        biases = self._biases(original, hidden, intermediate)
+        for index in range(self.num_experts):
+            parts = self._matrices(index, hidden, intermediate)
+            if index == 0:  # the configuration alone said the sizes; now an expert has them
+                self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation, limit, alpha)
+            self.kernel.load(index, *parts, *(None if bias is None else bias[index] for bias in biases))
 
-    def _matrices(self, index: int, hidden: int, intermediate: int) -> list[Matrix]:
-        shapes = {"gate": (intermediate, hidden), "up": (intermediate, hidden), "down": (hidden, intermediate)}
-        found = []
-        for part, shape in shapes.items():
-            found.append(self.weights.expert(self.key, index, part))
-            check_shape(f"{self.key}.{index}.{part}", found[-1], *shape)
-        return found
+    def _matrices(self, index: int, hidden: int, intermediate: int) -> tuple[Matrix | None, Matrix, Matrix]:
+        def part(name: str, rows: int, cols: int) -> Matrix:
+            found = self.weights.expert(self.key, index, name)
+            check_shape(f"{self.key}.{index}.{name}", found, rows, cols)
+            return found
+
+        gate = part("gate", intermediate, hidden) if self.orig_module.has_gate else None
+        return gate, part("up", intermediate, hidden), part("down", hidden, intermediate)
+
+    def _biases(self, original: Any, hidden: int, intermediate: int) -> list[torch.Tensor | None]:
+        """Of gate, up and down: each [experts, rows], or None."""
+        if not original.has_bias:
+            return [None, None, None]
+        down = self._bias("down_proj_bias", hidden)
+        if not original.has_gate:
+            return [None, self._bias("up_proj_bias", intermediate), down]
+        both = self._bias("gate_up_proj_bias", 2 * intermediate)
+        return [*_split(both, original.is_concatenated), down]
+
+    def _bias(self, name: str, rows: int) -> torch.Tensor:
+        bias = self.weights.tensor(f"{self.key}.{name}")
+        if bias.shape != (self.num_experts, rows):
+            found, expected = list(bias.shape), [self.num_experts, rows]
+            raise BadData("inject.shape", name=f"{self.key}.{name}", found=found, expected=expected)
+        return bias
 
     def _check_layout(self, original: Any) -> None:
-        for flag, expected in (("has_gate", True), ("has_bias", False), ("is_transposed", False)):
-            if getattr(original, flag, expected) != expected:
-                raise Unsupported("inject.experts_layout", module=self.key, reason=f"{flag} = {not expected}")
-        if getattr(original, "has_post_expert_norm", False):
-            raise Unsupported("inject.experts_layout", module=self.key, reason="has_post_expert_norm = True")
-        # A class with a gate of its own (clamped, scaled, ...) is not the plain act(gate) * up.
-        apply_gate = getattr(type(original), "_apply_gate", None)
-        if apply_gate is not None and not apply_gate.__module__.startswith("transformers.integrations"):
-            raise Unsupported("inject.experts_layout", module=self.key, reason=f"{type(original).__name__}._apply_gate")
-        if self.weights.experts(self.key) != original.num_experts:
-            found = self.weights.experts(self.key)
-            raise Unsupported(
-                "inject.experts_layout",
-                module=self.key,
-                reason=f"{found} experts stored, {original.num_experts} expected",
-            )
+        missing = [flag for flag in ("has_gate", "has_bias", "is_transposed") if not hasattr(original, flag)]
+        reason = ""
+        if missing or (original.has_gate and not hasattr(original, "_apply_gate")):
+            reason = f"{type(original).__name__}: not in transformers' form of experts"
+        elif getattr(original, "has_post_expert_norm", False):
+            reason = "has_post_expert_norm = True"
+        elif (found := self.weights.experts(self.key)) != original.num_experts:
+            reason = f"{found} experts stored, {original.num_experts} expected"
+        if reason:
+            raise Unsupported("inject.experts_layout", module=self.key, reason=reason)
 
-    def _activation(self) -> str:
+    def _activation(self, original: Any) -> tuple[str, float | None, float]:
+        """The kernel's activation, limit and alpha that compute what the module does.
+
+        Families name, clamp and round in their own ways, so the module itself is asked, with numbers from far
+        below to far above its limit; one that none of the kernels agrees with is refused.
+        """
+        limit = _number(original, "limit", "swiglu_limit")
+        alpha = _number(original, "alpha", "swiglu_alpha") or 1.702
+        points = np.linspace(-1, 1, 26) * 2.5 * (limit or 4)
+        gate, up = (values.ravel() for values in np.meshgrid(points, points))
+        found = self._asked(original, torch.from_numpy(gate), torch.from_numpy(up)).numpy()
+        for name in kernels.ACTIVATIONS:
+            if (name in kernels.UNGATED) == original.has_gate:
+                continue
+            if np.allclose(found, reference.hidden(gate, up, name, limit, alpha), rtol=1e-5, atol=1e-6):
+                return name, limit, alpha
         name = str(getattr(self.config, "hidden_act", None))
-        if name not in ACTIVATIONS:
-            raise Unsupported("inject.activation", module=self.key, activation=name, known=", ".join(ACTIVATIONS))
-        return ACTIVATIONS[name]
+        known = ", ".join(kernels.ACTIVATIONS)
+        raise Unsupported(
+            "inject.activation", module=self.key, activation=f"{type(original).__name__}: {name}", known=known
+        )
+
+    @staticmethod
+    def _asked(original: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        if not original.has_gate:
+            result: torch.Tensor = original.act_fn(up)
+            return result
+        both = torch.cat((gate, up)) if original.is_concatenated else torch.stack((gate, up), -1).flatten()
+        gated: torch.Tensor = original._apply_gate(both)
+        return gated
 
     def forward(self, hidden: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return self.kernel(hidden, ids, weights.float())
+
+
+def _split(both: torch.Tensor, concatenated: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """gate and up of a fused last dimension."""
+    if not concatenated:
+        return both[..., ::2], both[..., 1::2]
+    gate, up = both.chunk(2, dim=-1)
+    return gate, up
+
+
+def _number(module: Any, *names: str) -> float | None:
+    """The first of the attributes that is a finite number above 0."""
+    found = (getattr(module, name, None) for name in names)
+    numbers = (float(value) for value in found if isinstance(value, int | float))
+    return next((value for value in numbers if 0 < value < math.inf), None)

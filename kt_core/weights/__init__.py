@@ -1,7 +1,7 @@
 """Memory-mapped weights under transformers' names, and their reference decoding."""
 
-from kt_core.weights.decode import decode
+from kt_core.weights.decode import decode, decode_matrix
 from kt_core.weights.matrix import Matrix
 from kt_core.weights.store import Weights, open_weights
 
-__all__ = ["Matrix", "Weights", "decode", "open_weights"]
+__all__ = ["Matrix", "Weights", "decode", "decode_matrix", "open_weights"]

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from kt_core.errors import Unsupported
 from kt_core.formats import FORMATS
-from kt_core.weights import grids
+from kt_core.weights import grids, scaled
+from kt_core.weights.matrix import Matrix
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -26,28 +27,16 @@ def decode(format: str, data: Bytes) -> Floats:
     return DECODERS[format](blocks).reshape(*data.shape[:-1], -1)
 
 
+def decode_matrix(matrix: Matrix) -> Floats:
+    """float32 [rows, cols]. Raises Unsupported for a format without a decoder, ValueError for a missing array."""
+    if matrix.format in scaled.DECODERS:
+        values: Floats = np.ascontiguousarray(scaled.DECODERS[matrix.format](matrix), np.float32)
+        return values
+    return decode(matrix.format, matrix.data).reshape(matrix.rows, matrix.cols)
+
+
 def _plain(dtype: str) -> Callable[[Bytes], Floats]:
     return lambda blocks: blocks.view(dtype).astype(np.float32)
-
-
-def _bf16(blocks: Bytes) -> Floats:
-    return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
-
-
-def _f8_e4m3(blocks: Bytes) -> Floats:
-    """1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity, 0x7f and 0xff are NaN."""
-    return _F8_E4M3[blocks]
-
-
-def _f8_e4m3_table() -> Floats:
-    code = np.arange(256)
-    exponent, mantissa = (code >> 3) & 15, code & 7
-    value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
-    value[(code & 127) == 127] = np.nan
-    return np.where(code & 128, -value, value).astype(np.float32)
-
-
-_F8_E4M3 = _f8_e4m3_table()
 
 
 def _half(blocks: Bytes, at: int) -> Floats:
@@ -155,7 +144,6 @@ def _q3_k(b: Bytes) -> Floats:
 
 
 _UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
 
 
 def _iq4_nl(b: Bytes) -> Floats:
@@ -173,14 +161,16 @@ def _iq4_xs(b: Bytes) -> Floats:
 
 def _mxfp4(b: Bytes) -> Floats:
     """2^(e - 127) * E2M1; float64 in between, as half of the smallest scales is subnormal."""
-    values: Floats = (np.exp2(b[..., :1].astype(np.float64) - 127) * _E2M1[_nibbles(b[..., 1:])]).astype(np.float32)
+    values: Floats = (np.exp2(b[..., :1].astype(np.float64) - 127) * scaled.E2M1[_nibbles(b[..., 1:])]).astype(
+        np.float32
+    )
     return values
 
 
 DECODERS: dict[str, Callable[[Bytes], Floats]] = {
     "F32": _plain("<f4"),
     "F16": _plain("<f2"),
-    "BF16": _bf16,
+    "BF16": scaled.bf16,
     "F64": _plain("<f8"),
     "BOOL": _plain("<u1"),
     "U8": _plain("<u1"),
@@ -188,7 +178,7 @@ DECODERS: dict[str, Callable[[Bytes], Floats]] = {
     "I16": _plain("<i2"),
     "I32": _plain("<i4"),
     "I64": _plain("<i8"),
-    "F8_E4M3": _f8_e4m3,
+    "F8_E4M3": scaled.e4m3,
     "Q8_0": _q8_0,
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,

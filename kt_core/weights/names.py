@@ -23,6 +23,7 @@ class Rows:
     """`count` rows from `first` on of a tensor seen as [rows, last dimension], in the given shape.
 
     `heads` > 0: within each head, rows alternate between the two halves that rotary embedding pairs.
+    `across`: the matrix is every so many columns of these rows, from its first number on, transposed.
     """
 
     tensor: TensorInfo
@@ -30,6 +31,7 @@ class Rows:
     count: int
     shape: tuple[int, ...]
     heads: int = 0
+    across: tuple[int, int] | None = None  # first column, step
 
     @property
     def cols(self) -> int:
@@ -84,7 +86,8 @@ _STACKED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate|up|down)_proj")
 _FUSED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate_up|down)_proj")
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
 # Layouts with input and output exchanged or gate and up interleaved; a shape alone cannot tell them apart.
-_OTHER_LAYOUT = ("gpt_oss", "llama4", "llama4_text", "aria_text", "openai_privacy_filter", "qwen3_vl_moe")
+_OTHER_LAYOUT = ("llama4", "llama4_text", "aria_text", "openai_privacy_filter", "qwen3_vl_moe")
+_INTERLEAVED = ("gpt_oss",)  # [E, H, 2I], gate and up in turn, and [E, I, H]
 _MIXTRAL_NAMES = ("mixtral", "minimax", "minimax_m2")
 _MIXTRAL_PARTS = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 
@@ -128,6 +131,9 @@ def _needless(name: str, config: dict[str, Any]) -> bool:
 def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, config: dict[str, Any]) -> None:
     experts, rows, cols = tensor.shape
     hidden = config.get("hidden_size")
+    if config.get("model_type") in _INTERLEAVED:
+        _add_interleaved(found, prefix, part, tensor, hidden)
+        return
     if config.get("model_type") in _OTHER_LAYOUT or (cols if part == "gate_up" else rows) != hidden:
         raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
     layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
@@ -135,6 +141,18 @@ def _add_fused(found: NameMap, prefix: str, part: str, tensor: TensorInfo, confi
     for name, first in parts.items():
         for expert, piece in zip(layer, _slices(tensor, rows, first, rows // len(parts)), strict=False):
             expert[name] = piece
+
+
+def _add_interleaved(found: NameMap, prefix: str, part: str, tensor: TensorInfo, hidden: Any) -> None:
+    experts, rows, cols = tensor.shape
+    # The elements move, so they must be whole; blocks would have to be decoded.
+    if (rows if part == "gate_up" else cols) != hidden or tensor.format not in ("BF16", "F16", "F32"):
+        raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
+    columns = {"gate": (0, 2), "up": (1, 2)} if part == "gate_up" else {"down": (0, 1)}
+    layer = found.experts.setdefault(prefix, [{} for _ in range(experts)])
+    for name, across in columns.items():
+        for e, expert in zip(range(experts), layer, strict=False):
+            expert[name] = Rows(tensor, e * rows, rows, (cols // across[1], rows), across=across)
 
 
 def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:
@@ -146,9 +164,10 @@ def _in_order(experts: dict[tuple[int, str], Rows]) -> list[dict[str, Rows]]:
 
 
 def check_experts(found: NameMap, problems: Problems) -> None:
-    """Every expert of every layer has its three matrices."""
+    """Every expert of every layer has its three matrices, or all of a layer's are without a gate."""
     for prefix, experts in found.experts.items():
+        needed = PARTS if any("gate" in parts for parts in experts) else PARTS[1:]
         for index, parts in enumerate(experts):
-            for part in PARTS:
+            for part in needed:
                 if part not in parts:
                     problems.add("weights.expert_missing", expert=index, part=part, prefix=prefix)

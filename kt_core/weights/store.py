@@ -113,6 +113,9 @@ class Weights:
         data = data.reshape(total, -1)[rows.first : rows.first + rows.count]
         if rows.heads:
             data = _halves(data, rows)
+        if rows.across:
+            data = _columns(data, rows.cols, *rows.across)
+            return Matrix(tensor.format, data.shape[0], rows.count, data)
         return Matrix(tensor.format, rows.count, rows.cols, np.asarray(data))
 
     def _decoded(self, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
@@ -126,6 +129,10 @@ class Weights:
         return out
 
     def _fused(self, prefix: str, parts: tuple[str, ...], dtype: torch.dtype) -> torch.Tensor:
+        stored = self._experts[prefix][0][parts[0]]
+        if stored.across:  # as transformers holds it
+            whole = Rows(stored.tensor, 0, int(np.prod(stored.tensor.shape[:-1])), stored.tensor.shape)
+            return self._decoded(self._matrix(whole), dtype).reshape(whole.shape)
         experts = range(self.experts(prefix))
         return torch.stack(
             [torch.cat([self._decoded(self.expert(prefix, e, part), dtype) for part in parts]) for e in experts]
@@ -143,6 +150,13 @@ def _halves(data: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
         return np.ascontiguousarray(elements.swapaxes(1, 2)).reshape(data.shape)
     grouped = data.reshape(rows.heads, rows.count // rows.heads // 2, 2, data.shape[-1])
     return np.ascontiguousarray(grouped.swapaxes(1, 2)).reshape(data.shape)
+
+
+def _columns(data: npt.NDArray[np.uint8], cols: int, first: int, step: int) -> npt.NDArray[np.uint8]:
+    """Every step-th column of rows of `cols` whole elements as rows; a copy."""
+    size = data.shape[-1] // cols
+    elements = data.reshape(-1, cols, size)[:, first::step]
+    return np.ascontiguousarray(elements.swapaxes(0, 1)).reshape(elements.shape[1], -1)
 
 
 def _ties_embeddings(config: dict[str, Any]) -> bool:

@@ -2,7 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <climits>
+#include <optional>
 #include <stdexcept>
 
 #include "kt/bandwidth.h"
@@ -16,35 +18,50 @@ namespace {
 using kt::Dtype;
 using kt::Kernels;
 
-// Holds the buffer while it is read.
+// (format, rows, cols, data, scales, zeros, kind of scales, group, multiplier); arrays are uint8 [rows, row
+// bytes] or None, a group of -1 is the whole row, 0 as the format says.
+using Array = std::optional<py::buffer>;
+using Weight = std::tuple<std::string, int64_t, int64_t, Array, Array, Array, std::string, int64_t, float>;
+
+// Holds the buffers while they are read.
 struct Source {
-    py::buffer_info info;
+    std::vector<py::buffer_info> infos;
     kt::StoredMatrix matrix;
 };
 
-// (format, rows, cols, uint8 [rows, row_bytes])
-using Weight = std::tuple<std::string, int64_t, int64_t, py::buffer>;
+kt::StoredArray array(Source& source, const char* name, const Array& array) {
+    if (!array) return {};
+    source.infos.push_back(array->request());
+    const py::buffer_info& info = source.infos.back();
+    if (info.itemsize != 1 || info.ndim != 2) {
+        throw std::invalid_argument(std::string("weight ") + name + " must be uint8 [rows, row_bytes]");
+    }
+    const size_t rows = static_cast<size_t>(info.shape[0]), row_bytes = static_cast<size_t>(info.shape[1]);
+    const bool dense = info.strides[1] == 1 || row_bytes == 1;
+    if (!dense || (rows > 1 && info.strides[0] < info.shape[1])) {
+        throw std::invalid_argument("the bytes of a row of weight " + std::string(name) +
+                                    " must be adjacent and rows must not overlap");
+    }
+    const size_t stride = rows > 1 ? static_cast<size_t>(info.strides[0]) : row_bytes;
+    return {static_cast<const uint8_t*>(info.ptr), rows, row_bytes, stride};
+}
 
 Source source(const Kernels& kernels, const Weight& weight) {
-    const auto& [format, rows, cols, data] = weight;
+    const auto& [format, rows, cols, data, scales, zeros, scale, group, multiplier] = weight;
     kernels.format(format);  // the clearest complaint first
-    py::buffer_info info = data.request();
-    if (info.itemsize != 1 || info.ndim != 2)
-        throw std::invalid_argument("weight data must be uint8 [rows, row_bytes]");
-    if (rows < 1 || cols < 1 || info.shape[0] != rows) {
-        throw std::invalid_argument("weight data has " + std::to_string(info.shape[0]) + " rows, expected " +
-                                    std::to_string(rows));
-    }
-    const bool dense = info.strides[1] == 1 || info.shape[1] == 1;
-    if (!dense || (rows > 1 && info.strides[0] < info.shape[1])) {
-        throw std::invalid_argument("the bytes of a weight row must be adjacent and rows must not overlap");
-    }
-    const size_t row_bytes = static_cast<size_t>(info.shape[1]);
-    kt::StoredMatrix matrix =
-        kt::stored_matrix(kernels, format, static_cast<size_t>(rows), static_cast<size_t>(cols),
-                          static_cast<const uint8_t*>(info.ptr), row_bytes);
-    matrix.stride = rows > 1 ? static_cast<size_t>(info.strides[0]) : row_bytes;
-    return {std::move(info), matrix};
+    if (rows < 1 || cols < 1) throw std::invalid_argument("a weight needs at least one row and one column");
+    if (group < -1) throw std::invalid_argument("a group must not be negative");
+    Source out{};
+    out.matrix = kt::stored_matrix(kernels, {.format = format,
+                                             .rows = static_cast<size_t>(rows),
+                                             .cols = static_cast<size_t>(cols),
+                                             .data = array(out, "data", data),
+                                             .scales = array(out, "scales", scales),
+                                             .zeros = array(out, "zeros", zeros),
+                                             .scale = scale,
+                                             .group = static_cast<size_t>(group == -1 ? cols : group),
+                                             .multiplier = multiplier});
+    return out;
 }
 
 Dtype dtype_of(const std::string& name) {
@@ -56,7 +73,9 @@ Dtype dtype_of(const std::string& name) {
 kt::Activation activation_of(const std::string& name) {
     if (name == "silu") return kt::Activation::kSilu;
     if (name == "gelu_tanh") return kt::Activation::kGeluTanh;
-    throw std::invalid_argument("unknown activation '" + name + "'. Known: silu, gelu_tanh");
+    if (name == "swiglu_oai") return kt::Activation::kSwigluOai;
+    if (name == "relu2") return kt::Activation::kReluSquared;
+    throw std::invalid_argument("unknown activation '" + name + "'");
 }
 
 template <class T>
@@ -137,32 +156,62 @@ py::dict format_dict(const std::string& tier) {
     return out;
 }
 
-py::dict pool_dict() {
+// (threads, cpus, node)
+using Group = std::tuple<int, std::vector<int>, int>;
+
+std::vector<kt::ThreadGroup> groups_of(const std::vector<Group>& groups) {
+    std::vector<kt::ThreadGroup> out;
+    for (const auto& [threads, cpus, node] : groups) out.push_back({threads, cpus, node});
+    return out;
+}
+
+py::dict pool_info(const kt::Pool& pool) {
     kt::Pool::Settings settings;
     {
         const py::gil_scoped_release release;  // it may have to wait for a long forward
-        settings = kt::default_pool().settings();
+        settings = pool.settings();
+    }
+    py::list groups;
+    std::vector<int> cpus;
+    for (const kt::ThreadGroup& g : settings.groups) {
+        py::dict group;
+        group["threads"] = g.threads;
+        group["cpus"] = g.cpus;
+        group["node"] = g.node < 0 ? py::object(py::none()) : py::object(py::int_(g.node));
+        groups.append(group);
+        cpus.insert(cpus.end(), g.cpus.begin(), g.cpus.end());
     }
     py::dict out;
     out["threads"] = settings.threads;
-    out["cpus"] = settings.cpus;
+    out["cpus"] = cpus;
+    out["groups"] = groups;
     out["note"] = settings.note;
     return out;
 }
 
-std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, const std::string& tier) {
+kt::Pool& pool_or_default(kt::Pool* pool) {
+    return pool ? *pool : kt::default_pool();
+}
+
+std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, const std::string& tier,
+                                        kt::Pool* pool) {
     const Kernels& kernels = kt::kernels(tier);
     const Source from = source(kernels, weight);
     const py::gil_scoped_release release;
-    return std::make_unique<kt::Linear>(kt::default_pool(), kernels, from.matrix, pointer<const float>(bias));
+    return std::make_unique<kt::Linear>(pool_or_default(pool), kernels, from.matrix,
+                                        pointer<const float>(bias));
 }
 
-void load_expert(kt::Experts& experts, int64_t index, const Weight& gate, const Weight& up,
-                 const Weight& down) {
-    const Source g = source(experts.kernels(), gate), u = source(experts.kernels(), up),
-                 d = source(experts.kernels(), down);
+// biases: addresses of float32 rows of gate, up and down, or 0.
+void load_expert(kt::Experts& experts, int64_t index, const std::optional<Weight>& gate, const Weight& up,
+                 const Weight& down, const std::array<uintptr_t, 3>& biases) {
+    std::optional<Source> g;
+    if (gate) g = source(experts.kernels(), *gate);
+    const Source u = source(experts.kernels(), up), d = source(experts.kernels(), down);
     const py::gil_scoped_release release;
-    experts.load(static_cast<size_t>(index), g.matrix, u.matrix, d.matrix);
+    experts.load(static_cast<size_t>(index),
+                 {g ? &g->matrix : nullptr, &u.matrix, &d.matrix, pointer<const float>(biases[0]),
+                  pointer<const float>(biases[1]), pointer<const float>(biases[2])});
 }
 
 }  // namespace
@@ -176,23 +225,30 @@ PYBIND11_MODULE(_native, m) {
     m.def("formats", &format_dict, py::arg("tier") = "");
     m.def("compiler", [] { return KT_COMPILER; });
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
-    m.def("pool", &pool_dict);
     m.def("deterministic", &kt::deterministic);
     m.def("force_prefill", [](int64_t rows) { kt::force_prefill(positive(rows)); }, py::arg("rows"));
     m.def("set_deterministic", &kt::set_deterministic, py::arg("on"));
-    m.def(
-        "set_threads", [](int n, std::vector<int> cpus) { kt::default_pool().resize(n, std::move(cpus)); },
-        py::arg("threads"), py::arg("cpus"), py::call_guard<py::gil_scoped_release>());
-
-    m.def(
-        "read_rate",
-        [](int64_t bytes, int repeats) {
-            return kt::read_rate(kt::default_pool(), positive(bytes), repeats);
-        },
-        py::arg("bytes"), py::arg("repeats"), py::call_guard<py::gil_scoped_release>());
+    py::class_<kt::Pool>(m, "Pool")
+        .def(py::init([](const std::vector<Group>& groups) {
+                 return std::make_unique<kt::Pool>(groups_of(groups));
+             }),
+             py::arg("groups"), py::call_guard<py::gil_scoped_release>())
+        .def("info", &pool_info)
+        .def(
+            "resize",
+            [](kt::Pool& self, const std::vector<Group>& groups) { self.resize(groups_of(groups)); },
+            py::arg("groups"), py::call_guard<py::gil_scoped_release>())
+        .def(
+            "read_rate",
+            [](kt::Pool& self, int64_t bytes, int repeats) {
+                return kt::read_rate(self, positive(bytes), repeats);
+            },
+            py::arg("bytes"), py::arg("repeats"), py::call_guard<py::gil_scoped_release>());
+    m.def("default_pool", &kt::default_pool, py::return_value_policy::reference);
 
     py::class_<kt::Linear>(m, "Linear")
-        .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"))
+        .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"), py::arg("pool"),
+             py::keep_alive<1, 5>())
         .def_property_readonly("rows", &kt::Linear::rows)
         .def_property_readonly("cols", &kt::Linear::cols)
         .def_property_readonly("nbytes", &kt::Linear::bytes)
@@ -205,20 +261,21 @@ PYBIND11_MODULE(_native, m) {
 
     py::class_<kt::Experts>(m, "Experts")
         .def(py::init([](int64_t count, int64_t hidden, int64_t intermediate, const std::string& activation,
-                         const std::string& tier) {
-            return std::make_unique<kt::Experts>(kt::default_pool(), kt::kernels(tier), positive(count),
-                                                 positive(hidden), positive(intermediate),
-                                                 activation_of(activation));
-        }))
+                         float limit, float alpha, const std::string& tier, kt::Pool* pool) {
+                 return std::make_unique<kt::Experts>(
+                     pool_or_default(pool), kt::kernels(tier), positive(count), positive(hidden),
+                     positive(intermediate), kt::Gating{activation_of(activation), {limit, alpha}});
+             }),
+             py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
         .def("load", &load_expert)
         .def(
             "forward",
             [](const kt::Experts& self, uintptr_t x, uintptr_t ids, uintptr_t weights, uintptr_t y,
-               const std::string& dtype, int64_t tokens, int64_t slots) {
+               const std::string& dtype, int64_t tokens, int64_t slots, uintptr_t elsewhere) {
                 self.forward({pointer<const void>(x), pointer<const int64_t>(ids),
                               pointer<const float>(weights), pointer<void>(y), dtype_of(dtype),
-                              positive(tokens), positive(slots)});
+                              positive(tokens), positive(slots), pointer<const uint8_t>(elsewhere)});
             },
             py::call_guard<py::gil_scoped_release>());
 }

@@ -1,4 +1,4 @@
-// Gated activations: out = activation(gate) * up. Both are z -> gate * sigmoid(z) for some z(gate).
+// How gate and up become h. All gates are gate * sigmoid(z) for some z(gate).
 #pragma once
 
 #include "common-inl.h"
@@ -30,15 +30,43 @@ KT_INLINE float sigmoid(float z) {
     return 1.0f / (1.0f + exp_f32(-z));
 }
 
-inline void silu(const float* gate, const float* up, size_t n, float* out) {
-    for (size_t i = 0; i < n; ++i) out[i] = gate[i] * sigmoid(gate[i]) * up[i];
+// A NaN passes through comparisons.
+KT_INLINE float at_most(float x, float limit) {
+    return x > limit ? limit : x;
+}
+
+KT_INLINE float within(float x, float limit) {
+    x = at_most(x, limit);
+    return x < -limit ? -limit : x;
+}
+
+inline void silu(const float* gate, const float* up, size_t n, Clamp clamp, float* out) {
+    for (size_t i = 0; i < n; ++i) {
+        const float x = at_most(gate[i], clamp.limit);
+        out[i] = x * sigmoid(x) * within(up[i], clamp.limit);
+    }
 }
 
 // 0.5 x (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
-inline void gelu_tanh(const float* gate, const float* up, size_t n, float* out) {
+inline void gelu_tanh(const float* gate, const float* up, size_t n, Clamp clamp, float* out) {
     for (size_t i = 0; i < n; ++i) {
-        const float x = gate[i];
-        out[i] = x * sigmoid(1.59576912160573071f * (x + 0.044715f * x * x * x)) * up[i];
+        const float x = at_most(gate[i], clamp.limit);
+        out[i] = x * sigmoid(1.59576912160573071f * (x + 0.044715f * x * x * x)) * within(up[i], clamp.limit);
+    }
+}
+
+inline void swiglu_oai(const float* gate, const float* up, size_t n, Clamp clamp, float* out) {
+    for (size_t i = 0; i < n; ++i) {
+        const float x = at_most(gate[i], clamp.limit);
+        out[i] = x * sigmoid(clamp.alpha * x) * (within(up[i], clamp.limit) + 1.0f);
+    }
+}
+
+inline void relu_squared(const float*, const float* up, size_t n, Clamp clamp, float* out) {
+    for (size_t i = 0; i < n; ++i) {
+        const float x = within(up[i], clamp.limit);
+        const float positive = x < 0.0f ? 0.0f : x;
+        out[i] = positive * positive;
     }
 }
 

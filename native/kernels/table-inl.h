@@ -1,9 +1,10 @@
 // The list of formats, the loop that every format's kernel runs in, and the tier's table.
 //
-// A format is a struct in formats/<name>-inl.h with `info`, `pack`, `block<R>` (adds the products of one
-// panel with R prepared rows to R sums) and, where the policy is int8, `unpack`, written against the
-// sixteen-lane names of simd_*-inl.h.
-// To add one: write that file, include it and list it here.
+// A format is a struct in formats/<name>-inl.h with `info`, `block<R>` (adds the products of one panel with R
+// prepared rows to R sums), `unpack` unless its panels are bfloat16 or its policy float32, and `pack`: from
+// 16 rows of k elements, or from a StoredMatrix where it has more than rows. `panel_bytes` where steps vary.
+// It is written against the sixteen-lane names of simd_*-inl.h. To add one: write that file, include it and
+// list it here.
 #pragma once
 
 #include "activation-inl.h"
@@ -70,6 +71,40 @@ void matmul(const MatmulArgs& a) {
     }
 }
 
+// Rows after the last repeat it: nobody reads their results.
+template <class F>
+void pack_rows(const StoredMatrix& stored, size_t first, uint8_t* panel) {
+    const uint8_t* rows[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) {
+        const size_t row = first + r < stored.rows ? first + r : stored.rows - 1;
+        rows[r] = stored.data + row * stored.stride;
+    }
+    F::pack(rows, stored.cols, panel);
+}
+
+template <class F>
+constexpr PackFn pack_of() {
+    if constexpr (requires(const StoredMatrix& stored) { F::pack(stored, size_t{}, nullptr); }) {
+        return F::pack;
+    } else {
+        return pack_rows<F>;
+    }
+}
+
+template <class F>
+size_t steps_bytes(const StoredMatrix& stored) {
+    return (stored.cols + F::info.step - 1) / F::info.step * F::info.step_bytes;
+}
+
+template <class F>
+constexpr PanelBytesFn panel_bytes_of() {
+    if constexpr (requires { F::panel_bytes; }) {
+        return F::panel_bytes;
+    } else {
+        return steps_bytes<F>;
+    }
+}
+
 template <class F>
 constexpr UnpackFn unpack_of() {
     if constexpr (requires { F::unpack; }) {
@@ -87,7 +122,8 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     table.name = name;
     table.prefill = prefill;
     size_t i = 0;
-    ((table.formats[i++] = takes(F::info.policy) ? FormatEntry{&F::info, &F::pack, &matmul<F>, unpack_of<F>()}
+    ((table.formats[i++] = takes(F::info.policy) ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
+                                                               &matmul<F>, unpack_of<F>()}
                                                  : FormatEntry{}),
      ...);
     return table;
@@ -112,6 +148,8 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
     table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;
     table.activate[static_cast<size_t>(Activation::kSilu)] = silu;
     table.activate[static_cast<size_t>(Activation::kGeluTanh)] = gelu_tanh;
+    table.activate[static_cast<size_t>(Activation::kSwigluOai)] = swiglu_oai;
+    table.activate[static_cast<size_t>(Activation::kReluSquared)] = relu_squared;
     return table;
 }
 

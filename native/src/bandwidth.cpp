@@ -33,7 +33,7 @@ double read_rate(Pool& pool, size_t bytes, int repeats) {
         const auto start = std::chrono::steady_clock::now();
         Phase reading(parts);
         lease.parallel([&](const Worker& worker) {
-            reading.run(worker, [&](size_t at) {
+            reading.run(worker, [&](size_t at, size_t) {
                 total += sum_words(reinterpret_cast<const uint64_t*>(memory.data() + at * part), part / 8);
             });
         });

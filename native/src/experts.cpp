@@ -10,6 +10,7 @@ namespace kt {
 namespace {
 
 enum Slot : size_t {
+    kElsewhere,
     kRoutes,
     kBegins,
     kActive,
@@ -72,15 +73,22 @@ struct TileTask {
     size_t tile;
 };
 
+// bias: the first of `columns`, or null.
+void add_bias(const float* bias, size_t columns, size_t count, size_t stride, float* rows) {
+    for (size_t i = 0; i < count && bias; ++i) {
+        for (size_t j = 0; j < columns; ++j) rows[i * stride + j] += bias[j];
+    }
+}
+
 }  // namespace
 
 Experts::Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden, size_t intermediate,
-                 Activation activation)
+                 Gating gating)
     : pool_(pool),
       kernels_(kernels),
       hidden_(hidden),
       intermediate_(intermediate),
-      activation_(activation),
+      gating_(gating),
       experts_(count) {
     if (count == 0 || hidden == 0 || intermediate == 0) {
         throw std::invalid_argument("the number of experts, hidden and intermediate must be positive");
@@ -100,26 +108,56 @@ void Experts::check(const char* name, const StoredMatrix& stored, size_t rows, s
                                 std::to_string(stored.cols));
 }
 
-void Experts::load(size_t index, const StoredMatrix& gate, const StoredMatrix& up, const StoredMatrix& down) {
+void Experts::check(size_t index, const ExpertWeights& from) const {
     if (index >= experts_.size()) {
         throw std::invalid_argument("no expert " + std::to_string(index) + ": there are " +
                                     std::to_string(experts_.size()));
     }
-    check("gate", gate, intermediate_, hidden_);
-    check("up", up, intermediate_, hidden_);
-    check("down", down, hidden_, intermediate_);
-    Expert packed{panel_shape(kernels_, gate), panel_shape(kernels_, up), panel_shape(kernels_, down), {}};
-    const size_t up_at = divide_up(packed.gate.bytes(), 64) * 64;
-    const size_t down_at = up_at + divide_up(packed.up.bytes(), 64) * 64;
+    if (gating_.has_gate() != (from.gate != nullptr) || (from.gate_bias && !from.gate)) {
+        throw std::invalid_argument(gating_.has_gate() ? "this activation needs a gate"
+                                                       : "this activation has no gate");
+    }
+    if (from.gate) check("gate", *from.gate, intermediate_, hidden_);
+    check("up", *from.up, intermediate_, hidden_);
+    check("down", *from.down, hidden_, intermediate_);
+}
+
+void Experts::load(size_t index, const ExpertWeights& from) {
+    check(index, from);
+    struct Part {
+        const StoredMatrix* stored;
+        const float* bias;
+        PanelMatrix& panels;
+        const float*& packed_bias;
+    };
+    Expert packed;
+    const Part parts[] = {{from.gate, from.gate_bias, packed.gate, packed.gate_bias},
+                          {from.up, from.up_bias, packed.up, packed.up_bias},
+                          {from.down, from.down_bias, packed.down, packed.down_bias}};
+    const auto padded = [](size_t bytes) { return divide_up(bytes, 64) * 64; };
+    size_t bytes = 0;
+    for (const Part& part : parts) {
+        if (!part.stored) continue;
+        part.panels = panel_shape(kernels_, *part.stored);
+        bytes += padded(part.panels.bytes());
+        if (part.bias) bytes += part.panels.panel_count() * kPanelRows * sizeof(float);
+    }
     Pool::Lease lease(pool_);
-    packed.memory = lease.weights(down_at + packed.down.bytes());
-    uint8_t* const memory = packed.memory.data();
-    packed.gate.panels = memory;
-    packed.up.panels = memory + up_at;
-    packed.down.panels = memory + down_at;
-    pack(lease, kernels_, gate, memory);
-    pack(lease, kernels_, up, memory + up_at);
-    pack(lease, kernels_, down, memory + down_at);
+    packed.memory = lease.weights(bytes, 0, 1);
+    uint8_t* next = packed.memory.data();
+    for (const Part& part : parts) {
+        if (!part.stored) continue;
+        part.panels.panels = next;
+        pack(lease, kernels_, *part.stored, next);
+        next += padded(part.panels.bytes());
+        if (!part.bias) continue;
+        float* const bias = reinterpret_cast<float*>(next);
+        part.packed_bias = bias;
+        next = reinterpret_cast<uint8_t*>(
+            std::fill_n(std::copy_n(part.bias, part.panels.rows, bias),
+                        part.panels.panel_count() * kPanelRows - part.panels.rows, 0.0f));
+    }
+    if (!from.gate) packed.gate = packed.up;
     experts_[index] = std::move(packed);
 }
 
@@ -132,6 +170,7 @@ struct Experts::Chunk {
     const size_t first_token;
     const size_t tokens;
     const size_t* const prefill_from;  // for each format
+    const uint8_t* const elsewhere;    // the call's, as it was at its start
 
     Route* routes = nullptr;  // by expert, then token, then slot
     Group* groups = nullptr;  // ascending expert
@@ -184,6 +223,14 @@ struct Experts::Chunk {
     float* out(const Worker& worker) const { return outs + worker.index * 2 * kOutFloats; }
     uint8_t* row_scratch(const Worker& worker) const { return row_memory + worker.index * row_stride; }
 
+    static const float* from_column(const float* bias, const Task& task) {
+        return bias ? bias + task.panel * kPanelRows : nullptr;
+    }
+    void activate(const float* gate, const float* up, size_t n, float* h) const {
+        const Gating& gating = layer.gating_;
+        layer.kernels_.activate[static_cast<size_t>(gating.activation)](gate, up, n, gating.clamp, h);
+    }
+
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
                   float* to) const {
         layer.kernels_.formats[m.format].matmul({m.panels + panel * m.panel_bytes, m.panel_bytes, width,
@@ -204,7 +251,8 @@ void Experts::Chunk::route() {
     const int64_t* const ids = call.ids + first_token * call.slots;
     const float* const weights = call.weights + first_token * call.slots;
     const auto used = [&](int64_t id) {
-        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].memory.data();
+        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].memory.data() &&
+               !(elsewhere && elsewhere[id]);
     };
     std::fill_n(begins, experts + 1, 0);
     for (size_t i = 0; i < tokens * call.slots; ++i) {
@@ -350,7 +398,7 @@ void Experts::Chunk::allocate_hidden() {
 }
 
 void Experts::Chunk::prepare_tokens(const Worker& worker) {
-    preparing.run(worker, [&](size_t t) {
+    preparing.run(worker, [&](size_t t, size_t) {
         const float* x =
             row_f32(call.x, call.dtype, first_token + t, layer.hidden_, wide + worker.index * layer.hidden_);
         for (size_t i = 0; i < kPolicies; ++i) {
@@ -362,7 +410,7 @@ void Experts::Chunk::prepare_tokens(const Worker& worker) {
 
 void Experts::Chunk::gather_tokens(const Worker& worker) {
     const uint8_t* const* const rows = token_rows[static_cast<size_t>(Policy::kBf16)];
-    gathering.run(worker, [&](size_t i) {
+    gathering.run(worker, [&](size_t i, size_t) {
         const Group& group = groups[tiles[i].group];
         const size_t begin = tiles[i].tile * group.inputs.rows;
         const size_t end = std::min(group.count, begin + group.inputs.rows);
@@ -377,7 +425,7 @@ void Experts::Chunk::gather_tokens(const Worker& worker) {
 }
 
 void Experts::Chunk::gate_up(const Worker& worker) {
-    multiplying.run(worker, [&](size_t i) {
+    multiplying.run(worker, [&](size_t i, size_t) {
         const Task& task = tasks[i];
         const size_t most = groups[task.group].tiled() ? task.count : kRowsPerTask;
         for (size_t row = 0; row < task.count; row += most) {
@@ -386,24 +434,29 @@ void Experts::Chunk::gate_up(const Worker& worker) {
     });
 }
 
-// h = act(gate x) * up x for a task's columns.
+// h of a task's columns.
 void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
     const Expert& expert = layer.experts_[group.expert];
-    if (group.gate && group.up && expert.gate.format == expert.up.format) {
+    const bool gated = layer.gating_.has_gate();
+    if (gated && group.gate && group.up && expert.gate.format == expert.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
     float* const gate = out(worker);
     float* const up = gate + kOutFloats;
     const size_t stride = task.width * kPanelRows;
-    const auto product = [&](const PanelMatrix& m, bool tiled, float* to) {
-        if (tiled) return multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
-        multiply(m, task.panel, task.width, token_rows[static_cast<size_t>(policy(m))] + group.first + row,
-                 count, to);
+    const auto product = [&](const PanelMatrix& m, const float* bias, bool tiled, float* to) {
+        if (tiled) {
+            multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
+        } else {
+            multiply(m, task.panel, task.width,
+                     token_rows[static_cast<size_t>(policy(m))] + group.first + row, count, to);
+        }
+        add_bias(from_column(bias, task), stride, count, stride, to);
     };
-    product(expert.gate, group.gate, gate);
-    product(expert.up, group.up, up);
-    layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, up, count * stride, gate);
+    if (gated) product(expert.gate, expert.gate_bias, group.gate, gate);
+    product(expert.up, expert.up_bias, group.up, up);
+    activate(gate, up, count * stride, gate);
     keep_hidden(worker, task, row, count, gate, stride);
 }
 
@@ -414,9 +467,11 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
     float* const both = out(worker);
     const size_t width = task.width * kPanelRows;
     multiply(worker, expert.gate, task.panel, task.width, group.inputs, row, count, both, &expert.up);
+    add_bias(from_column(expert.gate_bias, task), width, count, 2 * width, both);
+    add_bias(from_column(expert.up_bias, task), width, count, 2 * width, both + width);
     for (size_t i = 0; i < count; ++i) {
         float* const gate = both + 2 * i * width;
-        layer.kernels_.activate[static_cast<size_t>(layer.activation_)](gate, gate + width, width, gate);
+        activate(gate, gate + width, width, gate);
     }
     keep_hidden(worker, task, row, count, both, 2 * width);
 }
@@ -444,7 +499,7 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 // order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
 void Experts::Chunk::down(const Worker& worker) {
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    summing.run(worker, [&](size_t i) {
+    summing.run(worker, [&](size_t i, size_t) {
         const size_t run = i / down_blocks, block = i % down_blocks, panel = block * down_width;
         const size_t width = std::min(down_width, panels - panel), begin = panel * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);
@@ -480,10 +535,14 @@ void Experts::Chunk::add(const Group& group, size_t row, size_t count, size_t pa
                          const float* out) {
     const size_t stride = width * kPanelRows, begin = panel * kPanelRows;
     const size_t columns = std::min(stride, layer.hidden_ - begin);
+    const float* const bias = layer.experts_[group.expert].down_bias;
     for (size_t i = 0; i < count; ++i) {
         const Route& route = routes[group.first + row + i];
         float* const sum = sums + route.token * layer.hidden_ + begin;
-        for (size_t j = 0; j < columns; ++j) sum[j] += route.weight * out[i * stride + j];
+        for (size_t j = 0; j < columns && !bias; ++j) sum[j] += route.weight * out[i * stride + j];
+        for (size_t j = 0; j < columns && bias; ++j) {
+            sum[j] += route.weight * (out[i * stride + j] + bias[begin + j]);
+        }
     }
 }
 
@@ -497,6 +556,11 @@ void Experts::forward(const ExpertsCall& call) const {
     Pool::Lease lease(pool_);
     size_t from[kFormatSlots] = {};
     for (size_t f = 0; f < kFormatSlots && kernels_.formats[f].info; ++f) from[f] = kernels_.prefill_from(f);
+    uint8_t* elsewhere = nullptr;
+    if (call.elsewhere) {  // routing counts and then places: between the two, nothing may change
+        elsewhere = lease.scratch<uint8_t>(kElsewhere, experts_.size());
+        std::copy_n(call.elsewhere, experts_.size(), elsewhere);
+    }
     const size_t step = tokens_per_chunk(call.slots);
     for (size_t first = 0; first < call.tokens; first += step) {
         Chunk chunk{.layer = *this,
@@ -504,7 +568,8 @@ void Experts::forward(const ExpertsCall& call) const {
                     .lease = lease,
                     .first_token = first,
                     .tokens = std::min(step, call.tokens - first),
-                    .prefill_from = from};
+                    .prefill_from = from,
+                    .elsewhere = elsewhere};
         chunk.route();
         chunk.choose_paths();
         chunk.list_tasks();

@@ -19,7 +19,7 @@ Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, c
       weight_(panel_shape(kernels, stored)),
       bias_(bias ? std::vector<float>(bias, bias + stored.rows) : std::vector<float>()) {
     Pool::Lease lease(pool_);
-    memory_ = lease.weights(weight_.bytes());
+    memory_ = lease.weights(weight_.bytes(), 0, 1);
     pack(lease, kernels_, stored, memory_.data());
     weight_.panels = memory_.data();
 }
@@ -64,8 +64,8 @@ void Linear::direct(Pool::Lease& lease, const Rows& call) const {
     };
     lease.parallel(
         [&](const Worker& worker) {
-            preparing.run(worker, [&](size_t m) { prepare_row(worker, m); });
-            multiplying.run(worker, [&](size_t task) { multiply(worker, task); });
+            preparing.run(worker, [&](size_t m, size_t) { prepare_row(worker, m); });
+            multiplying.run(worker, [&](size_t task, size_t) { multiply(worker, task); });
         },
         weight_.bytes() * call.count);
 }
@@ -110,8 +110,8 @@ void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
         finish(call, first, std::min(height * tiles.rows, call.count - first), p, width, out);
     };
     lease.parallel([&](const Worker& worker) {
-        gathering.run(worker, [&](size_t t) { gather_tile(worker, t); });
-        multiplying.run(worker, [&](size_t task) { multiply(worker, task); });
+        gathering.run(worker, [&](size_t t, size_t) { gather_tile(worker, t); });
+        multiplying.run(worker, [&](size_t task, size_t) { multiply(worker, task); });
     });
 }
 

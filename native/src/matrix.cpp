@@ -9,55 +9,131 @@
 namespace kt {
 namespace {
 
-size_t stored_row_bytes(const FormatInfo& info, size_t cols) {
-    return cols / info.block * info.block_bytes;
-}
-
 uint16_t to_bf16(float x) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((bits >> 16) | 0x40);
     return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+struct ScaleName {
+    Scale kind;
+    std::string_view name;
+};
+constexpr ScaleName kScaleNames[] = {{Scale::kF32, "F32"},
+                                     {Scale::kF16, "F16"},
+                                     {Scale::kBf16, "BF16"},
+                                     {Scale::kE8m0, "E8M0"},
+                                     {Scale::kE4m3, "E4M3"}};
+constexpr size_t kScaleBytes[kScales] = {0, 4, 2, 2, 1, 1};
+
+Scale scale_of(const FormatInfo& info, const Description& d) {
+    if (!info.scale_kinds && d.scale.empty()) return Scale::kNone;
+    std::string known;
+    for (const auto& [kind, name] : kScaleNames) {
+        if (!(info.scale_kinds >> static_cast<size_t>(kind) & 1)) continue;
+        if (name == d.scale) return kind;
+        known += (known.empty() ? "" : ", ") + std::string(name);
+    }
+    throw std::invalid_argument(std::string(info.name) + " takes scales of " +
+                                (known.empty() ? "no kind" : known) + ", got '" + std::string(d.scale) + "'");
+}
+
+size_t group_of(const FormatInfo& info, const Description& d) {
+    if (!info.scale_kinds) return 0;
+    const size_t fixed = info.group == kWholeRow ? d.cols : info.group;
+    const size_t group = d.group ? d.group : fixed;
+    if (fixed && group != fixed) {
+        throw std::invalid_argument(std::string(info.name) + " has groups of " + std::to_string(fixed) +
+                                    ", got " + std::to_string(group));
+    }
+    if (!fixed && (group == 0 || group % kGroup || d.cols % group)) {
+        throw std::invalid_argument(std::string(info.name) +
+                                    " needs groups of a multiple of 32 that divides its " +
+                                    std::to_string(d.cols) + " columns, got " + std::to_string(group));
+    }
+    return group;
+}
+
+struct Size {
+    size_t rows, row_bytes;
+};
+struct Sizes {
+    Size data, scales, zeros;
+};
+
+Sizes sizes_of(const FormatInfo& info, const Description& d, size_t group, size_t scale_bytes) {
+    const size_t groups = group ? divide_up(d.cols, group) : 0;
+    const size_t words = d.rows / 8 * 4;  // bytes of a row of 8 nibbles a word
+    const bool in_words = info.layout == Layout::kAwq || (info.layout == Layout::kGptq && d.zeros.data);
+    if (in_words && d.rows % 8) {
+        throw std::invalid_argument(std::string(info.name) + " needs a multiple of 8 rows, got " +
+                                    std::to_string(d.rows));
+    }
+    if (info.layout == Layout::kRows) {
+        return {{d.rows, d.cols / info.block * info.block_bytes},
+                {group ? divide_up(d.rows, info.scale_rows) : 0, groups * scale_bytes},
+                {info.zeros == Zeros::kNever ? 0 : d.rows, divide_up(groups, 2)}};
+    }
+    const Size data = info.layout == Layout::kGptq ? Size{d.cols / 8, 4 * d.rows} : Size{d.cols, words};
+    return {data, {groups, d.rows * scale_bytes}, {groups, words}};
+}
+
+// An array of no rows must not be there.
+void check(const FormatInfo& info, const char* name, const StoredArray& array, const Size& size) {
+    const auto text = [](size_t rows, size_t bytes) {
+        return rows ? std::to_string(rows) + " rows of " + std::to_string(bytes) + " bytes" : "none";
+    };
+    const size_t rows = array.data ? array.rows : 0;
+    if (rows != size.rows || (rows && array.row_bytes != size.row_bytes)) {
+        throw std::invalid_argument(std::string(info.name) + " needs " + name + ": " +
+                                    text(size.rows, size.row_bytes) + ", got " + text(rows, array.row_bytes));
+    }
+    if (rows > 1 && array.stride < array.row_bytes) {
+        throw std::invalid_argument(std::string("rows of ") + name + " must not overlap");
+    }
+}
+
 }  // namespace
 
-StoredMatrix stored_matrix(const Kernels& kernels, std::string_view format, size_t rows, size_t cols,
-                           const uint8_t* data, size_t stride) {
-    const size_t index = kernels.format(format);
+StoredMatrix stored_matrix(const Kernels& kernels, const Description& d) {
+    const size_t index = kernels.format(d.format);
     const FormatInfo& info = *kernels.formats[index].info;
-    if (rows == 0 || cols == 0) throw std::invalid_argument("a weight needs at least one row and one column");
-    if (cols % info.block != 0) {
-        throw std::invalid_argument(std::string(format) + " needs a multiple of " +
-                                    std::to_string(info.block) + " columns, got " + std::to_string(cols));
+    if (d.rows == 0 || d.cols == 0) {
+        throw std::invalid_argument("a weight needs at least one row and one column");
     }
-    if (stride < stored_row_bytes(info, cols)) {
-        throw std::invalid_argument(std::string(format) + " rows of " + std::to_string(cols) +
-                                    " columns take " + std::to_string(stored_row_bytes(info, cols)) +
-                                    " bytes, got " + std::to_string(stride));
+    if (std::max(d.rows, d.cols) > INT32_MAX) {  // so that no size below overflows
+        throw std::invalid_argument("a weight has at most 2^31 - 1 rows and columns");
     }
-    return {index, rows, cols, data, stride};
+    if (d.cols % info.block != 0) {
+        throw std::invalid_argument(std::string(info.name) + " needs a multiple of " +
+                                    std::to_string(info.block) + " columns, got " + std::to_string(d.cols));
+    }
+    const size_t group = group_of(info, d);
+    const Scale scale = scale_of(info, d);
+    const Sizes sizes = sizes_of(info, d, group, kScaleBytes[static_cast<size_t>(scale)]);
+    check(info, "data", d.data, sizes.data);
+    check(info, "scales", d.scales, sizes.scales);
+    if (d.zeros.data || info.zeros == Zeros::kAlways) check(info, "zeros", d.zeros, sizes.zeros);
+    if (d.multiplier != 1 && !info.multiplier) {
+        throw std::invalid_argument(std::string(info.name) + " has no multiplier");
+    }
+    return {index,           d.rows, d.cols,       d.data.data,    d.data.stride, d.scales.data,
+            d.scales.stride, scale,  d.zeros.data, d.zeros.stride, group,         d.multiplier};
 }
 
 PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored) {
-    const FormatInfo& info = *kernels.formats[stored.format].info;
-    return {stored.format, stored.rows, stored.cols, divide_up(stored.cols, info.step) * info.step_bytes,
-            nullptr};
+    const size_t bytes = kernels.formats[stored.format].panel_bytes(stored);
+    return {stored.format, stored.rows, stored.cols, bytes, nullptr};
 }
 
 void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels) {
-    const FormatEntry& format = kernels.formats[stored.format];
+    const PackFn pack_panel = kernels.formats[stored.format].pack;
     const PanelMatrix shape = panel_shape(kernels, stored);
-    const std::vector<uint8_t> zeros(stored_row_bytes(*format.info, stored.cols));  // rows after the last
     Phase packing(shape.panel_count());
-    const auto pack_panel = [&](size_t p) {
-        const uint8_t* rows[kPanelRows];
-        for (size_t r = 0; r < kPanelRows; ++r) {
-            const size_t row = p * kPanelRows + r;
-            rows[r] = row < stored.rows ? stored.data + row * stored.stride : zeros.data();
-        }
-        format.pack(rows, stored.cols, panels + p * shape.panel_bytes);
+    const auto task = [&](size_t p, size_t) {
+        pack_panel(stored, p * kPanelRows, panels + p * shape.panel_bytes);
     };
-    lease.parallel([&](const Worker& worker) { packing.run(worker, pack_panel); }, shape.bytes());
+    lease.parallel([&](const Worker& worker) { packing.run(worker, task); }, shape.bytes());
 }
 
 size_t prepared_bytes(Policy policy, size_t k) {

@@ -1,10 +1,15 @@
 #include "kt/memory.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <new>
+#include <vector>
 
 namespace kt {
 namespace {
@@ -15,6 +20,18 @@ constexpr size_t kMapping = size_t{64} << 20;
 
 size_t round_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
+}
+
+// The system call itself: libnuma need not be there. Preferred and not strict, so that a node without room
+// costs speed and not the process.
+bool prefer_node(void* memory, size_t bytes, int node) {
+    constexpr int kPreferred = 1;  // MPOL_PREFERRED
+    constexpr size_t kBits = CHAR_BIT * sizeof(unsigned long);
+    const size_t bit = static_cast<size_t>(node);
+    std::vector<unsigned long> mask(bit / kBits + 1);
+    mask[bit / kBits] = 1UL << bit % kBits;
+    // The kernel leaves out the last of the bits that it is told of.
+    return syscall(SYS_mbind, memory, bytes, kPreferred, mask.data(), mask.size() * kBits + 1, 0) == 0;
 }
 
 }  // namespace
@@ -48,12 +65,20 @@ Arena::Piece::~Piece() {
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+std::shared_ptr<Buffer> Arena::map(size_t bytes) {
+    std::shared_ptr<Buffer> mapping = std::make_shared<Buffer>(bytes);
+    if (node_ >= 0 && refusal_.empty() && !prefer_node(mapping->data(), bytes, node_)) {
+        refusal_ = "memory is not bound to NUMA node " + std::to_string(node_) + ": " + std::strerror(errno);
+    }
+    return mapping;
+}
+
 Arena::Piece Arena::take(size_t bytes) {
     bytes = round_up(bytes, 64);
     if (bytes > left_) {
         // Virtual size only: pages that no piece touches are never backed.
         const size_t size = bytes > kMapping / 4 ? round_up(bytes, kHugePage) : kMapping;
-        std::shared_ptr<Buffer> mapping = std::make_shared<Buffer>(size + kHugePage);
+        std::shared_ptr<Buffer> mapping = map(size + kHugePage);
         uint8_t* const start = mapping->data();
         uint8_t* const aligned =
             start + (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 
@@ -43,21 +44,27 @@ class DefaultFloats {
 #endif
 };
 
-cpu_set_t only(int cpu) {
+// Where thread i of a group may run.
+cpu_set_t cpus_of(const ThreadGroup& group, int i) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
+    if (group.cpus.size() == static_cast<size_t>(group.threads)) {
+        CPU_SET(group.cpus[i], &set);
+    } else {
+        for (const int cpu : group.cpus) CPU_SET(cpu, &set);
+    }
     return set;
 }
 
-// Keeps the calling thread on its CPU for the time of a region. It belongs to the caller, and threads that
+// Keeps the calling thread on its CPUs for the time of a region. It belongs to the caller, and threads that
 // it starts inherit its mask, so it is not pinned for good; and once there it seldom moves away, so most
 // regions cost no system call.
 class Visit {
   public:
-    explicit Visit(int cpu) {
-        if (cpu < 0 || sched_getcpu() == cpu) return;
-        const cpu_set_t set = only(cpu);
+    explicit Visit(const ThreadGroup& group) {
+        if (group.cpus.empty()) return;
+        const cpu_set_t set = cpus_of(group, 0);
+        if (const int cpu = sched_getcpu(); cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &set)) return;
         moved_ = pthread_getaffinity_np(pthread_self(), sizeof before_, &before_) == 0 &&
                  pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
     }
@@ -72,59 +79,147 @@ class Visit {
     bool moved_ = false;
 };
 
+int total_threads(const std::vector<ThreadGroup>& groups) {
+    int total = 0;
+    for (const ThreadGroup& group : groups) total += group.threads;
+    return total;
+}
+
+void check(const std::vector<ThreadGroup>& groups) {
+    if (groups.empty() || groups.size() > kMostGroups) {
+        throw std::invalid_argument("a pool has 1 to " + std::to_string(kMostGroups) + " groups, got " +
+                                    std::to_string(groups.size()));
+    }
+    for (const ThreadGroup& group : groups) {
+        if (group.threads < 1) throw std::invalid_argument("a group of a pool needs at least one thread");
+        for (const int cpu : group.cpus) {
+            if (cpu < 0 || cpu >= CPU_SETSIZE)
+                throw std::invalid_argument("no such CPU: " + std::to_string(cpu));
+        }
+    }
+}
+
+// Whether every thread can have a CPU of its own.
+bool fit(const std::vector<ThreadGroup>& groups) {
+    return total_threads(groups) <= allowed_cpus() &&
+           std::ranges::all_of(groups, [](const ThreadGroup& group) {
+               const size_t own = std::set<int>(group.cpus.begin(), group.cpus.end()).size();
+               return own == 0 || own >= static_cast<size_t>(group.threads);
+           });
+}
+
 }  // namespace
 
-Pool::Pool(int threads, std::vector<int> cpus) {
-    resize(threads, std::move(cpus));
+// fork copies only the calling thread. The mutexes are held across it, so no region is under way; the child
+// forgets the threads (they are not its own to join) and starts new ones when it first needs them.
+struct ForkGuard {
+    static std::mutex mutex;
+    static std::vector<Pool*> pools;  // all that live
+
+    static void add(Pool* pool) {
+        static const int registered = pthread_atfork(before, in_parent, in_child);
+        (void)registered;
+        const std::lock_guard lock(mutex);
+        pools.push_back(pool);
+    }
+    static void remove(Pool* pool) {
+        const std::lock_guard lock(mutex);
+        std::erase(pools, pool);
+    }
+    static void before() {
+        mutex.lock();
+        for (Pool* pool : pools) pool->mutex_.lock();
+    }
+    static void in_parent() {
+        for (Pool* pool : pools) pool->mutex_.unlock();
+        mutex.unlock();
+    }
+    static void in_child() {
+        for (Pool* pool : pools) {
+            // Leaked: destroying a std::thread that runs elsewhere would end the process.
+            (new std::vector<std::thread>)->swap(pool->threads_);
+            pool->lost_ = true;
+        }
+        in_parent();
+    }
+};
+std::mutex ForkGuard::mutex;
+std::vector<Pool*> ForkGuard::pools;
+
+Pool::Pool(std::vector<ThreadGroup> groups) {
+    resize(std::move(groups));
+    ForkGuard::add(this);
 }
 
 Pool::~Pool() {
+    ForkGuard::remove(this);
     stop();
 }
 
-void Pool::resize(int threads, std::vector<int> cpus) {
-    if (threads < 1) throw std::invalid_argument("a pool needs at least one thread");
-    if (!cpus.empty() && cpus.size() != static_cast<size_t>(threads)) {
-        throw std::invalid_argument("cpus must be empty or name one CPU for each thread");
-    }
-    for (const int cpu : cpus) {
-        if (cpu < 0 || cpu >= CPU_SETSIZE) throw std::invalid_argument("no such CPU: " + std::to_string(cpu));
-    }
+void Pool::resize(std::vector<ThreadGroup> groups) {
+    check(groups);
     const std::lock_guard lock(mutex_);
     if (!lost_) stop();
-    wanted_ = threads;
-    cpus_ = std::move(cpus);
+    groups_ = std::move(groups);
+    wanted_ = total_threads(groups_);
     scratch_.clear();
+    arenas_.clear();
+    for (const ThreadGroup& group : groups_) arenas_.emplace_back(group.node);
     start();
 }
 
 Pool::Settings Pool::settings() const {
     const std::lock_guard lock(mutex_);
-    return {size_, cpus_, note_};
+    std::string note = note_;
+    for (const Arena& arena : arenas_) {
+        if (arena.refusal().empty()) continue;
+        note += (note.empty() ? "" : "; ") + arena.refusal();
+        break;
+    }
+    return {size_, groups_, note};
 }
 
 void Pool::start() {
     lost_ = false;
     note_.clear();
     // A thread that spins while another waits for its core delays what it waits for.
-    spins_ = wanted_ <= allowed_cpus() ? kSpins : 0;
+    spins_ = fit(groups_) ? kSpins : 0;
     const uint32_t seen = region_.load(std::memory_order_relaxed);
-    for (int i = 1; i < wanted_; ++i) {
-        try {
-            threads_.emplace_back([this, i, seen] { work(i, seen); });
-        } catch (const std::system_error& error) {
-            note_ = "only " + std::to_string(i) + " of " + std::to_string(wanted_) +
-                    " threads started: " + error.what();
-            break;
-        }
-        pthread_setname_np(threads_.back().native_handle(), "kt-worker");
-        if (cpus_.empty()) continue;
-        const cpu_set_t set = only(cpus_[i]);
-        if (pthread_setaffinity_np(threads_.back().native_handle(), sizeof set, &set) != 0) {
-            note_ = "threads are not pinned: CPU " + std::to_string(cpus_[i]) + " is not allowed";
+    for (size_t g = 0; g < groups_.size(); ++g) {
+        for (int i = g == 0; i < groups_[g].threads; ++i) {
+            const int index = static_cast<int>(threads_.size()) + 1;
+            size_ = index;
+            try {
+                threads_.emplace_back([this, index, g, seen] { work(index, g, seen); });
+            } catch (const std::system_error& error) {
+                note_ = "only " + std::to_string(index) + " of " + std::to_string(wanted_) +
+                        " threads started: " + error.what();
+                return;
+            }
+            pthread_setname_np(threads_.back().native_handle(), "kt-worker");
+            pin(threads_.back(), groups_[g], i);
         }
     }
     size_ = static_cast<int>(threads_.size()) + 1;
+}
+
+void Pool::pin(std::thread& thread, const ThreadGroup& group, int i) {
+    if (group.cpus.empty()) return;
+    const cpu_set_t set = cpus_of(group, i);
+    if (pthread_setaffinity_np(thread.native_handle(), sizeof set, &set) == 0) return;
+    const size_t which = group.cpus.size() == static_cast<size_t>(group.threads) ? i : 0;
+    note_ = "threads are not pinned: CPU " + std::to_string(group.cpus[which]) + " is not allowed";
+}
+
+// In proportion to the threads, to the nearest unit below.
+std::vector<size_t> Pool::split(size_t units) const {
+    std::vector<size_t> begins{0};
+    size_t threads = 0;
+    for (const ThreadGroup& group : groups_) {
+        threads += static_cast<size_t>(group.threads);
+        begins.push_back(units * threads / static_cast<size_t>(wanted_));
+    }
+    return begins;
 }
 
 void Pool::stop() {
@@ -149,27 +244,27 @@ void Pool::wait_while(const std::atomic<uint32_t>& value, uint32_t old) const {
 }
 
 void Pool::run(Function function, void* context, bool shared) {
-    const Visit visit(cpus_.empty() ? -1 : cpus_[0]);
+    const Visit visit(groups_[0]);
     const DefaultFloats floats;
-    if (size_ == 1 || !shared) return function(Worker{*this, 0}, context);
+    if (size_ == 1 || !shared) return function(Worker{*this, 0, 0}, context);
     function_ = function;
     context_ = context;
     gate_.store(0, std::memory_order_release);
     region_.fetch_add(1, std::memory_order_release);
     region_.notify_all();
-    function(Worker{*this, 0}, context);
+    function(Worker{*this, 0, 0}, context);
     uint32_t gate = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
     for (; gate != kClosed; gate = gate_.load(std::memory_order_acquire)) wait_while(gate_, gate);
 }
 
-void Pool::work(int index, uint32_t seen) {
+void Pool::work(int index, size_t group, uint32_t seen) {
     const DefaultFloats floats;
     while (true) {
         wait_while(region_, seen);
         seen = region_.load(std::memory_order_acquire);
         if (stopping_) return;
         if (!enter()) continue;
-        function_(Worker{*this, index}, context_);
+        function_(Worker{*this, index, group}, context_);
         leave();
     }
 }
@@ -188,13 +283,37 @@ void Pool::leave() {
     if (gate_.fetch_sub(1, std::memory_order_acq_rel) == (kClosed | 1)) gate_.notify_all();
 }
 
-void Phase::finish(const Worker& worker, uint32_t tasks) {
-    uint32_t done = done_.load(std::memory_order_acquire);
-    if (tasks) {
-        done = done_.fetch_add(tasks, std::memory_order_acq_rel) + tasks;
-        done_.notify_all();
+void Phase::set(size_t tasks) {
+    const size_t begins[] = {0, tasks};
+    set(begins);
+}
+
+void Phase::set(std::span<const size_t> begins, bool stay) {
+    parts_ = begins.size() - 1;
+    stay_ = stay;
+    uint32_t open = 0;
+    for (size_t p = 0; p < parts_; ++p) {
+        const uint32_t begin = static_cast<uint32_t>(begins[p]), end = static_cast<uint32_t>(begins[p + 1]);
+        part_[p] = {.next = begin, .done = begin, .end = end};
+        open += begin != end;
     }
-    for (; done != total_; done = done_.load(std::memory_order_acquire)) worker.pool.wait_while(done_, done);
+    open_.store(open, std::memory_order_relaxed);
+}
+
+size_t Phase::own_part(const Worker& worker) const {
+    return worker.group * parts_ / worker.pool.groups_.size();
+}
+
+// Each thread once: those that wait look at another line, which changes when a part is done.
+void Phase::finish(size_t part, uint32_t tasks) {
+    const std::atomic_ref<uint32_t> done(part_[part].done);
+    if (done.fetch_add(tasks, std::memory_order_acq_rel) + tasks != part_[part].end) return;
+    if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) open_.notify_all();
+}
+
+void Phase::wait(const Worker& worker) {
+    for (uint32_t open; (open = open_.load(std::memory_order_acquire)) != 0;)
+        worker.pool.wait_while(open_, open);
 }
 
 void Turn::wait(const Worker& worker, uint32_t turn) {
@@ -216,27 +335,8 @@ uint8_t* Pool::scratch(size_t slot, size_t bytes) {
     return scratch_[slot].data();
 }
 
-// fork copies only the calling thread. The mutex is held across it, so no region is under way; the child
-// forgets the threads (they are not its own to join) and starts new ones when it first needs them.
-struct ForkGuard {
-    static Pool* pool;
-    static void before() { pool->mutex_.lock(); }
-    static void in_parent() { pool->mutex_.unlock(); }
-    static void in_child() {
-        // Leaked: destroying a std::thread that runs elsewhere would end the process.
-        (new std::vector<std::thread>)->swap(pool->threads_);
-        pool->lost_ = true;
-        pool->mutex_.unlock();
-    }
-};
-Pool* ForkGuard::pool = nullptr;
-
 Pool& default_pool() {
-    static Pool* const pool = [] {
-        ForkGuard::pool = new Pool(std::max(1, allowed_cpus()));
-        pthread_atfork(ForkGuard::before, ForkGuard::in_parent, ForkGuard::in_child);
-        return ForkGuard::pool;
-    }();
+    static Pool* const pool = new Pool(std::max(1, allowed_cpus()));
     return *pool;
 }
 

@@ -1,6 +1,5 @@
 // Every runnable tier against the scalar oracle, in one process, with all inputs ending at a guard page.
 // A plain program, so that sanitizers need nothing else. Prints what fails; exit status 1 if anything did.
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,8 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -17,6 +14,7 @@
 #include "kt/experts.h"
 #include "kt/linear.h"
 #include "kt/prefill.h"
+#include "tests/stored.h"
 #include "tests/tiles.h"
 
 #include "kernels/prefill_amx-inl.h"
@@ -24,6 +22,8 @@
 namespace {
 
 using namespace kt;
+
+constexpr Gating kPlainSilu{Activation::kSilu, {INFINITY, 0.0f}};
 
 int failures = 0;
 
@@ -37,68 +37,6 @@ int failures = 0;
         }                                                               \
     } while (0)
 
-// Memory whose last byte is followed by a page that nobody may touch.
-class Guarded {
-  public:
-    explicit Guarded(size_t bytes) : bytes_(bytes) {
-        const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        mapped_ = divide_up(bytes, page) * page + page;
-        base_ = static_cast<uint8_t*>(
-            mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        if (base_ == MAP_FAILED) throw std::bad_alloc();
-        mprotect(base_ + mapped_ - page, page, PROT_NONE);
-        data_ = base_ + mapped_ - page - bytes;
-    }
-    ~Guarded() { munmap(base_, mapped_); }
-    Guarded(const Guarded&) = delete;
-    Guarded& operator=(const Guarded&) = delete;
-
-    template <class T>
-    T* as() const {
-        return reinterpret_cast<T*>(data_);
-    }
-    size_t bytes() const { return bytes_; }
-
-  private:
-    size_t bytes_, mapped_;
-    uint8_t *base_, *data_;
-};
-
-std::mt19937 generator(1);
-
-float random_value() {
-    return std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator);
-}
-
-// Where a block's float16 scales lie, for formats that have them elsewhere than at 0.
-const std::map<std::string, std::vector<size_t>> kHalves = {
-    {"Q4_1", {0, 2}}, {"Q5_1", {0, 2}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q2_K", {80, 82}},
-    {"Q3_K", {108}},  {"Q6_K", {208}},  {"MXFP4", {}},    {"IQ1_M", {}},
-};
-
-// Stored weights with random quants and moderate scales.
-void fill_stored(const FormatInfo& info, Guarded& memory) {
-    uint8_t* p = memory.as<uint8_t>();
-    for (size_t i = 0; i < memory.bytes(); ++i) p[i] = static_cast<uint8_t>(generator());
-    const uint16_t kScale = 0x2c00;  // float16 1/16
-    const std::string name = info.name;
-    for (size_t at = 0; at + info.block_bytes <= memory.bytes(); at += info.block_bytes) {
-        if (name == "F32") {
-            const float value = random_value();
-            std::memcpy(p + at, &value, 4);
-        } else if (name == "F16" || name == "BF16") {
-            p[at + 1] = static_cast<uint8_t>((p[at + 1] & 0x83) | 0x38);  // exponents near 1
-        } else {
-            const auto found = kHalves.find(name);
-            for (const size_t i : found == kHalves.end() ? std::vector<size_t>{0} : found->second) {
-                std::memcpy(p + at + i, &kScale, 2);
-            }
-            if (name == "MXFP4") p[at] = 124;
-            if (name == "IQ1_M") p[at + 55] = static_cast<uint8_t>((p[at + 55] & 0x0f) | 0x20);
-        }
-    }
-}
-
 std::vector<const Kernels*> runnable_kernels() {
     std::vector<const Kernels*> out;
     for (const Tier& tier : tiers()) {
@@ -109,20 +47,13 @@ std::vector<const Kernels*> runnable_kernels() {
 
 // Runs one kernel directly: packs, prepares, multiplies; every buffer ends at a guard page.
 std::vector<float> multiply(const Kernels& k, size_t format, size_t rows, size_t cols, size_t tokens,
-                            const Guarded& stored, const Guarded& x) {
+                            const Stored& stored, const Guarded& x) {
     const FormatInfo& info = *k.formats[format].info;
-    const size_t row_bytes = cols / info.block * info.block_bytes;
-    const std::vector<uint8_t> zeros(row_bytes);
-    const size_t panels = divide_up(rows, kPanelRows),
-                 panel_bytes = divide_up(cols, info.step) * info.step_bytes;
+    const size_t panels = divide_up(rows, kPanelRows);
+    const size_t panel_bytes = k.formats[format].panel_bytes(stored.matrix);
     const Guarded packed(panels * panel_bytes);
     for (size_t p = 0; p < panels; ++p) {
-        const uint8_t* source[kPanelRows];
-        for (size_t r = 0; r < kPanelRows; ++r) {
-            const size_t row = p * kPanelRows + r;
-            source[r] = row < rows ? stored.as<uint8_t>() + row * row_bytes : zeros.data();
-        }
-        k.formats[format].pack(source, cols, packed.as<uint8_t>() + p * panel_bytes);
+        k.formats[format].pack(stored.matrix, p * kPanelRows, packed.as<uint8_t>() + p * panel_bytes);
     }
     const size_t bytes = info.policy == Policy::kInt8   ? cols / kGroup * sizeof(Group32)
                          : info.policy == Policy::kBf16 ? divide_up(cols, 2) * 4
@@ -161,8 +92,7 @@ void test_kernels_match_the_oracle() {
         for (const size_t rows : {1, 15, 16, 17, 50}) {
             for (const size_t units : {1, 2, 3, 7}) {
                 const size_t cols = info.block == 1 ? units * 9 : units * info.block;
-                const Guarded stored(rows * cols / info.block * info.block_bytes);
-                fill_stored(info, const_cast<Guarded&>(stored));
+                const Stored stored(oracle, f, rows, cols);
                 for (const size_t tokens : {1, 2, 3, 5, 7, 8, 9, 17}) {
                     const Guarded x(tokens * cols * sizeof(float));
                     for (size_t i = 0; i < tokens * cols; ++i) x.as<float>()[i] = random_value();
@@ -195,8 +125,9 @@ void test_preparation_and_activation_are_the_same_bits() {
         }
         for (size_t activation = 0; activation < kActivations; ++activation) {
             float a[kCount], b[kCount];
-            oracle.activate[activation](x, up, kCount, a);
-            k->activate[activation](x, up, kCount, b);
+            const Clamp clamp{activation % 2 ? 0.75f : INFINITY, 1.702f};
+            oracle.activate[activation](x, up, kCount, clamp, a);
+            k->activate[activation](x, up, kCount, clamp, b);
             for (size_t i = 0; i < kCount; ++i) {  // a NaN's sign is the compiler's choice of operand order
                 CHECK(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])),
                       "%s activation %zu of %g: %g for %g", k->name, activation, static_cast<double>(x[i]),
@@ -215,20 +146,12 @@ std::vector<std::pair<std::string, Kernels>> prefill_kernels() {
     return out;
 }
 
-std::vector<uint8_t> packed(const Kernels& k, size_t format, size_t rows, size_t cols,
-                            const Guarded& stored) {
-    const FormatInfo& info = *k.formats[format].info;
-    const size_t row_bytes = cols / info.block * info.block_bytes;
-    const size_t panel_bytes = divide_up(cols, info.step) * info.step_bytes;
-    const std::vector<uint8_t> zeros(row_bytes);
-    std::vector<uint8_t> out(divide_up(rows, kPanelRows) * panel_bytes);
-    for (size_t p = 0; p < divide_up(rows, kPanelRows); ++p) {
-        const uint8_t* source[kPanelRows];
-        for (size_t r = 0; r < kPanelRows; ++r) {
-            const size_t row = p * kPanelRows + r;
-            source[r] = row < rows ? stored.as<uint8_t>() + row * row_bytes : zeros.data();
-        }
-        k.formats[format].pack(source, cols, out.data() + p * panel_bytes);
+std::vector<uint8_t> packed(const Kernels& k, const Stored& stored) {
+    const FormatEntry& format = k.formats[stored.matrix.format];
+    const size_t panel_bytes = format.panel_bytes(stored.matrix);
+    std::vector<uint8_t> out(divide_up(stored.matrix.rows, kPanelRows) * panel_bytes);
+    for (size_t p = 0; p * kPanelRows < stored.matrix.rows; ++p) {
+        format.pack(stored.matrix, p * kPanelRows, out.data() + p * panel_bytes);
     }
     return out;
 }
@@ -245,9 +168,8 @@ void test_decoding_is_the_same_bits() {
         if (!oracle.formats[f].unpack) continue;
         const FormatInfo& info = *oracle.formats[f].info;
         const size_t cols = 4 * info.step;
-        const Guarded stored(kPanelRows * cols / info.block * info.block_bytes);
-        fill_stored(info, const_cast<Guarded&>(stored));
-        const std::vector<uint8_t> source = packed(oracle, f, kPanelRows, cols, stored);
+        const Stored stored(oracle, f, kPanelRows, cols);
+        const std::vector<uint8_t> source = packed(oracle, stored);
         const Guarded panel(source.size());
         std::memcpy(panel.as<uint8_t>(), source.data(), source.size());
         std::vector<uint16_t> expected(kPanelRows * cols);
@@ -279,7 +201,7 @@ std::vector<float> prefill_multiply(const Kernels& k, size_t format, size_t rows
     std::memset(row.as<uint8_t>(), 0, row.bytes());
     fill_up(k.prefill, tiles, row.as<uint8_t>(), 0, cols, tokens);
     const size_t width = divide_up(rows, kPanelRows);
-    PanelMatrix weight{format, rows, cols, divide_up(cols, info.step) * info.step_bytes,
+    PanelMatrix weight{format, rows, cols, panels.bytes() / divide_up(rows, kPanelRows),
                        panels.as<uint8_t>()};
     const Guarded scratch(2 * kDecodedValues), out(tiles.count * tiles.rows * width * kPanelRows * 4);
     std::memset(out.as<uint8_t>(), 0xff, out.bytes());
@@ -297,9 +219,8 @@ void test_prefill_matches_the_decoded_product() {
             for (const size_t units : {1, 3, 7, 19, 65}) {  // 65: more than two blocks of every tier
                 if (units == 65 && rows != 33) continue;
                 const size_t cols = info.block == 1 ? units * 33 : units * info.block;
-                const Guarded stored(rows * cols / info.block * info.block_bytes);
-                fill_stored(info, const_cast<Guarded&>(stored));
-                const std::vector<uint8_t> source = packed(oracle, f, rows, cols, stored);
+                const Stored stored(oracle, f, rows, cols);
+                const std::vector<uint8_t> source = packed(oracle, stored);
                 const Guarded panels(source.size());
                 std::memcpy(panels.as<uint8_t>(), source.data(), source.size());
                 // the same product by BF16's direct kernel over panels that the oracle decoded
@@ -349,12 +270,11 @@ void test_prefill_matches_the_decoded_product() {
 }
 
 // A layer of three experts, all rows by the prefill path or none, on some threads.
-std::vector<float> run_layers(const Kernels& k, const char* format, size_t stride, const Guarded& stored,
-                              const std::vector<float>& x, size_t threads, size_t from) {
+std::vector<float> run_layers(const Kernels& k, const StoredMatrix& square, const std::vector<float>& x,
+                              size_t threads, size_t from) {
     Pool pool(static_cast<int>(threads));
-    const StoredMatrix square = stored_matrix(k, format, 96, 96, stored.as<uint8_t>(), stride);
-    Experts layer(pool, k, 3, 96, 96, Activation::kSilu);
-    for (size_t i = 0; i < 3; ++i) layer.load(i, square, square, square);
+    Experts layer(pool, k, 3, 96, 96, kPlainSilu);
+    for (size_t i = 0; i < 3; ++i) layer.load(i, {&square, &square, &square});
     const Linear linear(pool, k, square, nullptr);
     const size_t tokens = x.size() / 96;
     std::vector<int64_t> ids(tokens * 2);
@@ -374,22 +294,19 @@ std::vector<float> run_layers(const Kernels& k, const char* format, size_t strid
 void test_layers_by_both_paths() {
     const Kernels& oracle = kernels("scalar");
     for (const char* format : {"BF16", "Q8_0", "Q4_1"}) {
-        const FormatInfo& info = *oracle.formats[oracle.format(format)].info;
-        const size_t stride = 96 / info.block * info.block_bytes;
-        const Guarded stored(96 * stride);
-        fill_stored(info, const_cast<Guarded&>(stored));
+        const Stored stored(oracle, oracle.format(format), 96, 96);
         for (const size_t tokens : {37, 600}) {
             std::vector<float> x(tokens * 96);
             for (float& value : x) value = random_value() / 8;
             for (const auto& [name, k] : prefill_kernels()) {
-                const std::vector<float> direct = run_layers(k, format, stride, stored, x, 2, SIZE_MAX);
-                const std::vector<float> one = run_layers(k, format, stride, stored, x, 1, 1);
+                const std::vector<float> direct = run_layers(k, stored.matrix, x, 2, SIZE_MAX);
+                const std::vector<float> one = run_layers(k, stored.matrix, x, 1, 1);
                 compare(one, direct, 0.03, name.c_str(), format);  // int8 against bfloat16 activations
                 for (const size_t threads : {2, 3}) {
-                    const std::vector<float> more = run_layers(k, format, stride, stored, x, threads, 1);
+                    const std::vector<float> more = run_layers(k, stored.matrix, x, threads, 1);
                     CHECK(one == more, "%s %s: %zu threads", name.c_str(), format, threads);
                 }
-                const std::vector<float> mixed = run_layers(k, format, stride, stored, x, 2, 20);
+                const std::vector<float> mixed = run_layers(k, stored.matrix, x, 2, 20);
                 compare(mixed, direct, 0.03, name.c_str(), format);
             }
         }
@@ -411,17 +328,17 @@ void test_pool() {
     Pool pool(3);
     std::atomic<int> sum{0};
     for (int round = 0; round < 300; ++round) {
-        if (round % 60 == 59) pool.resize(1 + round / 60 % 4, {});
+        if (round % 60 == 59) pool.resize({{1 + round / 60 % 4, {}}});
         Pool::Lease lease(pool);
         int before[7] = {};
         Phase first(7), second(50), third(5);
         sum = 0;
         lease.parallel([&](const Worker& worker) {
-            first.run(worker, [&](size_t task) { before[task] = round; });
-            second.run(worker, [&](size_t task) {
+            first.run(worker, [&](size_t task, size_t) { before[task] = round; });
+            second.run(worker, [&](size_t task, size_t) {
                 sum += before[task % 7] == round ? static_cast<int>(task) : 1000000;
             });
-            third.run(worker, [&](size_t) {
+            third.run(worker, [&](size_t, size_t) {
                 if (sum % 1000000 != 1225) sum += 1000000;
             });
         });
@@ -429,7 +346,7 @@ void test_pool() {
     }
     bool refused = false;
     try {
-        pool.resize(0, {});
+        pool.resize({{0, {}}});
     } catch (const std::invalid_argument&) {
         refused = true;
     }
@@ -440,13 +357,11 @@ void test_pool() {
 void test_layers_on_threads() {
     Pool pool(2);
     const Kernels& k = kernels();
-    const size_t format = k.format("Q8_0");
-    const Guarded stored(64 * 2 * 34);
-    fill_stored(*k.formats[format].info, const_cast<Guarded&>(stored));
-    const StoredMatrix weight = stored_matrix(k, "Q8_0", 64, 64, stored.as<uint8_t>(), 68);
-    Experts layer(pool, k, 3, 64, 64, Activation::kSilu);
-    layer.load(0, weight, weight, weight);
-    layer.load(2, weight, weight, weight);
+    const Stored stored(k, k.format("Q8_0"), 64, 64);
+    const StoredMatrix& weight = stored.matrix;
+    Experts layer(pool, k, 3, 64, 64, kPlainSilu);
+    layer.load(0, {&weight, &weight, &weight});
+    layer.load(2, {&weight, &weight, &weight});
     const Linear linear(pool, k, weight, nullptr);
     constexpr size_t kTokens = 530;
     const Guarded x(kTokens * 64 * 4), ids(kTokens * 2 * 8), weights(kTokens * 2 * 4);
@@ -478,13 +393,13 @@ void test_fork() {
         Pool::Lease lease(pool);
         Phase meeting(3);  // each task waits for the others, so it takes three threads to end
         lease.parallel([&](const Worker& worker) {
-            meeting.run(worker, [&](size_t) {
+            meeting.run(worker, [&](size_t, size_t) {
                 for (++workers; workers < 3;) std::this_thread::yield();
             });
         });
         return workers.load();
     };
-    pool.resize(3, {});
+    pool.resize({{3, {}}});
     CHECK(count() == 3, "parent");
     const pid_t child = fork();
     if (child == 0) _exit(count() == 3 ? 0 : 1);

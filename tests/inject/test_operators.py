@@ -89,39 +89,43 @@ def test_unknown_device():
 
 
 class OddExperts(nn.Module):
+    has_gate, has_bias, is_transposed, is_concatenated = True, False, False, True
+
     def __init__(self, **flags):
         super().__init__()
         self.num_experts = 2
         self.down_proj = torch.empty(2, 32, 32)
+        self.act_fn = nn.SiLU()
         self.__dict__.update(flags)
+
+    def _apply_gate(self, gate_up):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.act_fn(gate) * up
+
+
+class ClampedLate(OddExperts):
+    """As Step 3.7 does."""
+
+    def _apply_gate(self, gate_up):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.act_fn(gate).clamp(max=self.limit) * up.clamp(-self.limit, self.limit)
 
 
 @pytest.mark.parametrize(
-    ("flags", "act", "words"),
+    ("original", "words"),
     [
-        ({"has_bias": True}, "silu", "has_bias"),
-        ({"has_gate": False}, "silu", "has_gate"),
-        ({"is_transposed": True}, "silu", "is_transposed"),
-        ({"num_experts": 3}, "silu", "2 experts stored, 3 expected"),
-        ({}, "relu2", "relu2"),
+        (OddExperts(has_post_expert_norm=True), "has_post_expert_norm"),
+        (OddExperts(num_experts=3), "2 experts stored, 3 expected"),
+        (OddExperts(act_fn=nn.ReLU()), "OddExperts: silu; known: silu, gelu_tanh, swiglu_oai, relu2"),
+        (OddExperts(act_fn=nn.SiLU(), has_gate=False), "known: silu"),
+        (ClampedLate(limit=2.0), "ClampedLate"),
+        (nn.Linear(2, 2), "Linear: not in transformers' form of experts"),
     ],
 )
-def test_layouts_without_a_kernel_are_refused(flags, act, words):
+def test_layouts_without_a_kernel_are_refused(original, words):
     weights = SimpleNamespace(experts=lambda key: 2)
-    experts = Experts("m.experts", weights, SimpleNamespace(hidden_act=act), OddExperts(**flags))
+    experts = Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), original)
     with pytest.raises(Unsupported, match=words):
-        experts.load()
-
-
-def test_a_family_with_its_own_gate_is_refused():
-    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
-
-    class Clamped(OddExperts):
-        _apply_gate = GptOssExperts._apply_gate
-
-    weights = SimpleNamespace(experts=lambda key: 2)
-    experts = Experts("m.experts", weights, SimpleNamespace(hidden_act="silu"), Clamped())
-    with pytest.raises(Unsupported, match="_apply_gate"):
         experts.load()
 
 

@@ -9,7 +9,6 @@ spread of the repeats.
 import statistics
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ import torch
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, Experts, Linear, info, read_rate, set_threads
 from kt_core.kernels.native import load
+from kt_core.weights import Matrix
 
 ROWS, COLS = 2048, 2048
 COUNTS = (16, 64, 256, 512)
@@ -28,7 +28,7 @@ def stored(fmt, rows, cols, seed=0):
     """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
     size = FORMATS[fmt].block_bytes * cols // FORMATS[fmt].block_size
     data = np.random.default_rng(seed).integers(64, 112, (rows, size), dtype=np.uint8)
-    return SimpleNamespace(format=fmt, rows=rows, cols=cols, data=data)
+    return Matrix(format=fmt, rows=rows, cols=cols, data=data)
 
 
 def seconds(call, repeats):

@@ -9,6 +9,7 @@ from blocks import random_blocks
 
 from kt_core.formats import FORMATS as BLOCKS
 from kt_core.kernels import POLICY, info
+from kt_core.weights import Matrix
 
 # Largest error allowed, relative to sum |x w|, the size of what is added up. One float32 rounding is 6e-8
 # of a partial sum; in random order they average out, and 1e-6 is room for the worst of some 10^5 outputs with
@@ -45,14 +46,10 @@ COUNTS = [*range(1, 18), 39]  # rows taken alone: every remainder of 8, once and
 CASES = [Case(f, n, k, TOKENS) for f in POLICY for n, k in SHAPES[KINDS[BLOCKS[f].block_size]]]
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A weight as kt_core.weights.Matrix has it, and its values."""
+@dataclass(frozen=True, kw_only=True)
+class Stored(Matrix):
+    """A weight and its values."""
 
-    format: str
-    rows: int
-    cols: int
-    data: np.ndarray
     values: np.ndarray
 
 
@@ -75,7 +72,7 @@ def stored(format: str, rows: int, cols: int, seed: int = 0) -> Stored:
         raw = random_blocks(format, rows * cols // BLOCKS[format].block_size, seed)
     raw = raw.reshape(rows, -1)
     values = np.asarray(gguf.quants.dequantize(raw, kind), np.float32).reshape(rows, cols)
-    return Stored(format, rows, cols, raw, values)
+    return Stored(format, rows, cols, raw, values=values)
 
 
 @cache

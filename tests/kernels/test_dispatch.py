@@ -109,10 +109,10 @@ def test_unknown_feature_is_an_error():
 SHOW = "from kt_core.kernels import info; i = info(); print(i['chosen'], *(f['tier'] for f in i['formats'].values()))"
 USE = """
 import numpy as np, torch
-from types import SimpleNamespace as M
+from kt_core.weights import Matrix
 from kt_core.kernels import Linear, info
 data = np.zeros((20, 68), np.uint8)
-print(float(Linear(M(format="Q8_0", rows=20, cols=64, data=data))(torch.ones(9, 64)).abs().sum()))
+print(float(Linear(Matrix("Q8_0", 20, 64, data))(torch.ones(9, 64)).abs().sum()))
 """
 
 

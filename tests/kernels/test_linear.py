@@ -1,7 +1,6 @@
 """Linear against the float64 reference: every runnable tier, format, shape and row count."""
 
 import gc
-from types import SimpleNamespace
 
 import cases
 import gguf
@@ -14,6 +13,7 @@ from blocks import random_blocks, scale_bytes
 from kt_core import errors
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, SUPPORTED, Linear, info, reference, set_deterministic, set_threads
+from kt_core.weights import Matrix
 
 TIERS = cases.tiers()
 
@@ -105,7 +105,7 @@ def test_rows_of_a_bigger_file_are_read_in_place():
     matrix = cases.stored("Q8_0", 20, 64)
     wide = np.full((20, matrix.data.shape[1] + 30), 255, np.uint8)
     wide[:, : matrix.data.shape[1]] = matrix.data
-    view = SimpleNamespace(format="Q8_0", rows=20, cols=64, data=wide[:, : matrix.data.shape[1]])
+    view = Matrix(format="Q8_0", rows=20, cols=64, data=wide[:, : matrix.data.shape[1]])
     x = torch.randn(3, 64)
     assert torch.equal(Linear(view)(x), Linear(matrix)(x))
 
@@ -117,7 +117,7 @@ def test_extreme_int8_weights_and_activations_do_not_saturate(tier):
     data[:, :, 0:2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     data[:, :, 2:] = np.tile(np.array([128, 127], np.uint8), 16)
     values = np.tile(np.array([-128, 127], np.float32), 32)
-    matrix = SimpleNamespace(format="Q8_0", rows=16, cols=64, data=data.reshape(16, 68))
+    matrix = Matrix(format="Q8_0", rows=16, cols=64, data=data.reshape(16, 68))
     for x in (np.ones(64), -np.ones(64), np.sign(values), np.repeat(np.sign(values), 1) * -1):
         y = Linear(matrix, tier=tier)(torch.tensor(x, dtype=torch.float32))
         assert np.allclose(y.numpy(), (x * values).sum(), rtol=1e-6)
@@ -127,7 +127,7 @@ def test_extreme_int8_weights_and_activations_do_not_saturate(tier):
 def test_extreme_nibbles_do_not_saturate(tier):
     data = np.full((16, 20), 255, np.uint8)
     data[:, 0:4] = np.frombuffer(np.array([1, -3], np.float16).tobytes(), np.uint8)
-    matrix = SimpleNamespace(format="Q4_1", rows=16, cols=32, data=data)
+    matrix = Matrix(format="Q4_1", rows=16, cols=32, data=data)
     for sign in (1, -1):
         y = Linear(matrix, tier=tier)(torch.full((1, 32), float(sign)))
         assert np.allclose(y.numpy(), sign * 32 * 12, rtol=1e-6)
@@ -142,7 +142,7 @@ def test_all_bits_set_does_not_saturate(tier, format):
         raw = random_blocks(format, 16)
         raw[:, sorted(set(range(block.block_bytes)) - scale_bytes(format))] = fill
         values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[format])
-        matrix = SimpleNamespace(format=format, rows=16, cols=block.block_size, data=raw)
+        matrix = Matrix(format=format, rows=16, cols=block.block_size, data=raw)
         signs = np.where(values[0] < 0, -1, 1).astype(np.float32)
         x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs, -signs])
         expected = reference.linear(x, values, format)
@@ -199,7 +199,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="bias"):
         Linear(matrix, bias=torch.zeros(5))
     with pytest.raises(errors.Unsupported, match="IQ9_X"):
-        Linear(SimpleNamespace(format="IQ9_X", rows=4, cols=64, data=matrix.data))
+        Linear(Matrix(format="IQ9_X", rows=4, cols=64, data=matrix.data))
     for rows, cols, data in [
         (5, 64, matrix.data),
         (4, 63, matrix.data),
@@ -212,9 +212,9 @@ def test_bad_arguments():
         (0, 64, matrix.data[:0]),
     ]:
         with pytest.raises(ValueError):
-            Linear(SimpleNamespace(format="Q8_0", rows=rows, cols=cols, data=data))
+            Linear(Matrix(format="Q8_0", rows=rows, cols=cols, data=data))
     with pytest.raises(ValueError, match="Q4_K needs a multiple of 256 columns, got 288"):
-        Linear(SimpleNamespace(format="Q4_K", rows=1, cols=288, data=np.zeros((1, 162), np.uint8)))
+        Linear(Matrix(format="Q4_K", rows=1, cols=288, data=np.zeros((1, 162), np.uint8)))
     with pytest.raises(RuntimeError, match="scalar"):
         Linear(matrix, tier="mmx")
 
@@ -226,7 +226,7 @@ def test_the_extension_states_the_same_policies():
 
 def test_memory_goes_back_when_layers_die():
     process = psutil.Process()
-    matrix = SimpleNamespace(format="F32", rows=4096, cols=2048, data=np.zeros((4096, 8192), np.uint8))
+    matrix = Matrix(format="F32", rows=4096, cols=2048, data=np.zeros((4096, 8192), np.uint8))
     before = process.memory_info().rss
     layers = [Linear(matrix) for _ in range(4)]
     grown = process.memory_info().rss - before

@@ -7,7 +7,7 @@ import cases
 import pytest
 import torch
 
-from kt_core.kernels import Linear, info, read_rate, set_threads
+from kt_core.kernels import Experts, Linear, Pool, info, read_rate, set_threads
 
 
 @pytest.fixture(autouse=True)
@@ -74,14 +74,31 @@ def test_callers_on_several_threads_take_turns(layer):
     assert not wrong
 
 
+def test_users_with_their_own_pools(layer):
+    x = torch.randn(5, 64)
+    expected = layer(x)
+    own = Pool([{"threads": 3}])
+    mine = Linear(cases.stored("Q8_0", 200, 64), pool=own)
+    set_threads(1)
+    assert (own.info()["threads"], info()["threads"]) == (3, 1)
+    experts = Experts(2, 64, 64, pool=own)
+    with pytest.raises(TypeError):
+        Experts(2, 64, 64, pool=3)
+    del own  # layers keep their pool
+    assert torch.equal(mine(x), expected)
+    assert experts(x, torch.zeros(5, 1, dtype=torch.int64), torch.ones(5, 1)).count_nonzero() == 0
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_can_compute(layer):
     set_threads(3)
     x = torch.randn(5, 64)
     expected = layer(x)
+    own = Pool([{"threads": 2}])
+    other = Linear(cases.stored("Q8_0", 200, 64), pool=own)
     child = os.fork()
     if child == 0:
-        good = torch.equal(layer(x), expected)
+        good = torch.equal(layer(x), expected) and torch.equal(other(x), expected)
         set_threads(2)
         os._exit(0 if good and torch.equal(layer(x), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

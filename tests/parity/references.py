@@ -43,6 +43,20 @@ TINY = {
         "v_head_dim": 24,
         "vocab_size": 301,
     },
+    "gpt_oss": {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 3,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "sliding_window": 8,
+        "swiglu_limit": 0.5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "vocab_size": 301,
+    },
 }
 
 
@@ -56,8 +70,10 @@ def save_tiny(family: str, folder: Path, dtype: torch.dtype) -> None:
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.05)
         for name, parameter in model.named_parameters():
-            if name.endswith("mlp.gate.weight"):
+            if name.endswith(("mlp.gate.weight", "mlp.router.weight")):
                 parameter *= 6  # a trained router is decided; near ties would flip by any rounding at all
+            if name.endswith(("bias", "sinks")):
+                parameter.copy_(torch.randn_like(parameter) * 0.2)
     model.to(dtype).save_pretrained(folder)
 
 

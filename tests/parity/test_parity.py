@@ -98,6 +98,7 @@ def tokens(path: Path, text: str) -> list[int]:
 
 
 NAMES = ["qwen3_moe-F32", "qwen3_moe-BF16", "qwen3_moe-F16", "deepseek_v3-F32", "deepseek_v3-BF16"]
+NAMES += ["gpt_oss-F32", "gpt_oss-BF16"]
 NAMES += ["smollm2-F32", "smollm2", "demo-F32", "demo"]
 
 
@@ -167,11 +168,21 @@ def reference_call(module, inputs) -> np.ndarray:
     weights = module.weights
     if isinstance(module, Linear):
         form, weight = part(weights.matrix(module.weight_name()))
-        return reference.linear(x, weight, form)
+        bias = module.orig_module.bias
+        return reference.linear(x, weight, form, None if bias is None else weights.tensor(f"{module.key}.bias").numpy())
     names = ("gate", "up", "down")
     chosen = set(inputs[1].flatten().tolist())
-    parts = {e: tuple(part(weights.expert(module.key, e, name)) for name in names) for e in chosen}
-    return reference.experts(x, inputs[1].numpy(), inputs[2].numpy(), parts, "silu")
+    biases: dict[str, np.ndarray] = {}
+    activation = ("silu", None, None)
+    if module.orig_module.has_bias:  # gpt-oss: gate and up in turn
+        both, down = (weights.tensor(f"{module.key}.{n}_proj_bias").numpy() for n in ("gate_up", "down"))
+        biases = {"gate": both[:, ::2], "up": both[:, 1::2], "down": down}
+        activation = ("swiglu_oai", None, TINY["gpt_oss"]["swiglu_limit"])
+    parts = {
+        e: tuple((*part(weights.expert(module.key, e, n)), biases[n][e] if biases else None) for n in names)
+        for e in chosen
+    }
+    return reference.experts(x, inputs[1].numpy(), inputs[2].numpy(), parts, *activation)
 
 
 def part(m: Matrix) -> tuple[str, np.ndarray]:

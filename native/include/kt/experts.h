@@ -1,11 +1,12 @@
-// The routed experts of one layer: y[t] = sum over t's experts e of w * down_e(act(gate_e x) * up_e x).
+// The routed experts of one layer: y[t] = sum over t's experts e of w * down_e(h), h = act(gate_e x) * up_e x
+// or act(up_e x), each product with its bias.
 #pragma once
 
 #include "kt/matrix.h"
 
 namespace kt {
 
-// One forward call. Experts in ids that are negative, too big or not loaded contribute nothing.
+// One forward call. Experts in ids that are negative, too big, elsewhere or not loaded contribute nothing.
 struct ExpertsCall {
     const void* x;         // [tokens, hidden]
     const int64_t* ids;    // [tokens, slots]
@@ -14,12 +15,31 @@ struct ExpertsCall {
     Dtype dtype;
     size_t tokens;
     size_t slots;
+    const uint8_t* elsewhere = nullptr;  // [experts], not 0: computed elsewhere; read once, at the start
+};
+
+struct Gating {
+    Activation activation;
+    Clamp clamp;
+
+    bool has_gate() const { return activation != Activation::kReluSquared; }
+};
+
+// What an expert is packed from: gate and up [intermediate, hidden], down [hidden, intermediate], in formats
+// that may differ, and biases of their rows or null. Without a gate both of its fields are null.
+struct ExpertWeights {
+    const StoredMatrix* gate;
+    const StoredMatrix* up;
+    const StoredMatrix* down;
+    const float* gate_bias = nullptr;
+    const float* up_bias = nullptr;
+    const float* down_bias = nullptr;
 };
 
 class Experts {
   public:
     Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden, size_t intermediate,
-            Activation activation);
+            Gating gating);
 
     size_t count() const { return experts_.size(); }
     size_t hidden() const { return hidden_; }
@@ -27,9 +47,9 @@ class Experts {
     size_t bytes() const;
     const Kernels& kernels() const { return kernels_; }
 
-    // gate and up [intermediate, hidden], down [hidden, intermediate]; formats may differ. Packs them;
-    // loading an index again replaces it. Throws std::invalid_argument for a wrong shape or index.
-    void load(size_t index, const StoredMatrix& gate, const StoredMatrix& up, const StoredMatrix& down);
+    // Packs an expert; loading an index again replaces it. Throws std::invalid_argument for a wrong shape or
+    // index, and for a gate where there is none or none where there is one.
+    void load(size_t index, const ExpertWeights& weights);
 
     // Each expert's path is chosen by its rows in a chunk of the call's tokens. A token's result does not
     // depend on the number of threads, and in deterministic mode not on the other tokens either.
@@ -37,19 +57,23 @@ class Experts {
 
   private:
     struct Expert {
-        PanelMatrix gate, up, down;
-        Arena::Piece memory;  // all three; empty: not loaded
+        PanelMatrix gate, up, down;  // without a gate: gate is up
+        const float* gate_bias = nullptr;
+        const float* up_bias = nullptr;
+        const float* down_bias = nullptr;
+        Arena::Piece memory;  // all of it, biases padded to whole panels; empty: not loaded
     };
     struct Chunk;
 
     size_t tokens_per_chunk(size_t slots) const;
     void check(const char* name, const StoredMatrix& stored, size_t rows, size_t cols) const;
+    void check(size_t index, const ExpertWeights& weights) const;
 
     Pool& pool_;
     const Kernels& kernels_;
     size_t hidden_;
     size_t intermediate_;
-    Activation activation_;
+    Gating gating_;
     std::vector<Expert> experts_;
 };
 

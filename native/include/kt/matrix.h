@@ -10,18 +10,29 @@ constexpr size_t divide_up(size_t a, size_t b) {
     return (a + b - 1) / b;
 }
 
-// A weight as stored: `rows` rows of `cols` elements, `stride` bytes apart.
-struct StoredMatrix {
-    size_t format;  // index in Kernels::formats
-    size_t rows;
-    size_t cols;
-    const uint8_t* data;
-    size_t stride;
+// One array of a stored weight: rows of row_bytes adjacent bytes, `stride` bytes apart. No data: no array.
+struct StoredArray {
+    const uint8_t* data = nullptr;
+    size_t rows = 0;
+    size_t row_bytes = 0;
+    size_t stride = 0;
 };
 
-// Describes and checks a stored matrix. Throws std::invalid_argument.
-StoredMatrix stored_matrix(const Kernels& kernels, std::string_view format, size_t rows, size_t cols,
-                           const uint8_t* data, size_t stride);
+// A weight as its owner describes it.
+struct Description {
+    std::string_view format;
+    size_t rows = 0;
+    size_t cols = 0;
+    StoredArray data;
+    StoredArray scales = {};
+    StoredArray zeros = {};
+    std::string_view scale = "";  // F32, F16, BF16, E8M0 or E4M3
+    size_t group = 0;             // 0: as the format says
+    float multiplier = 1;
+};
+
+// Throws std::invalid_argument where an array has not the size that the format, rows and columns ask for.
+StoredMatrix stored_matrix(const Kernels& kernels, const Description& description);
 
 // A weight in panels of 16 rows. Does not own its memory.
 struct PanelMatrix {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace kt {
@@ -60,10 +61,21 @@ class Arena {
         size_t bytes_ = 0;
     };
 
+    // Of a NUMA node, -1: of the node whose thread first writes to a page. A node that is full is helped out
+    // by the others. Where the system refuses to bind memory, first writes decide as well.
+    explicit Arena(int node = -1) : node_(node) {}
+
     // Throws std::bad_alloc. One caller at a time.
     Piece take(size_t bytes);
 
+    // Why memory is not bound to the node; empty: it is, or none was asked for.
+    const std::string& refusal() const { return refusal_; }
+
   private:
+    std::shared_ptr<Buffer> map(size_t bytes);
+
+    int node_;
+    std::string refusal_;
     std::shared_ptr<Buffer> mapping_;
     uint8_t* next_ = nullptr;
     size_t left_ = 0;

@@ -1,13 +1,15 @@
-// A pool of worker threads, and the scratch memory of what runs on it.
+// Worker threads in groups, one group for each NUMA node that is used, and the memory of what runs on them.
 //
-// There is one pool today. Nothing in here is global except default_pool(), so a machine with several
-// NUMA nodes can have one pool per node, each with its own threads, scratch and slice of the weights.
+// Work is cut into phases, a phase into parts, a part into tasks. A group's threads begin with the part whose
+// weights lie in their node's memory and then help with the others', so that a thread that the system keeps
+// off its CPU delays nothing unless it is in the middle of a task.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -19,34 +21,68 @@ namespace kt {
 
 class Pool;
 
+constexpr size_t kMostGroups = 64;
+
+// Threads that share a node's CPUs and memory.
+struct ThreadGroup {
+    int threads;            // >= 1
+    std::vector<int> cpus;  // empty: any; as many as threads: one for each; else all of them for each
+    int node = -1;          // whose memory the group's weights lie in; -1: where they are first written
+};
+
 // One thread's view of a region. Worker 0 is the calling thread; the others may come late or not at all.
 struct Worker {
     Pool& pool;
     int index;
+    size_t group;
 };
 
-// The tasks of one phase of a region. Whoever is there takes the next one, and only tasks are waited for,
-// never threads: one that the system keeps off its CPU delays nothing unless it is in the middle of a task.
+// The tasks of one phase of a region, in parts. Tasks of one part are handed out in order, and only tasks are
+// waited for, never threads.
 class Phase {
   public:
-    explicit Phase(size_t tasks = 0) : total_(static_cast<uint32_t>(tasks)) {}
-    void set(size_t tasks) { total_ = static_cast<uint32_t>(tasks); }
+    explicit Phase(size_t tasks = 0) { set(tasks); }
+    // All in one part.
+    void set(size_t tasks);
+    // Tasks begins[p] .. begins[p + 1] - 1 are part p's; at most kMostGroups parts.
+    // stay: only a part's own group works on it. There must be as many groups as parts, each with a thread,
+    // and the region must be one that calls them.
+    void set(std::span<const size_t> begins, bool stay = false);
 
-    // Calls task(i) for the tasks that nobody took yet, then waits until all are done. What they wrote is
-    // visible after it.
+    // Calls task(i, part) for the tasks that nobody took yet, those of the worker's own part first, then
+    // waits until all are done. What they wrote is visible after it.
     template <class Task>
     void run(const Worker& worker, Task&& task) {
-        uint32_t finished = 0;
-        for (uint32_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < total_; ++finished) task(i);
-        finish(worker, finished);
+        const size_t own = own_part(worker);
+        for (size_t p = 0; p < (stay_ ? 1 : parts_); ++p) {
+            const size_t part = own + p < parts_ ? own + p : own + p - parts_;
+            uint32_t finished = 0;
+            for (uint32_t i; take(part, i); ++finished) task(size_t{i}, part);
+            if (finished) finish(part, finished);
+        }
+        wait(worker);
     }
 
   private:
-    void finish(const Worker& worker, uint32_t tasks);
+    struct alignas(64) Part {
+        uint32_t next;
+        uint32_t done;
+        uint32_t end;
+    };
 
-    uint32_t total_;
-    alignas(64) std::atomic<uint32_t> next_{0};
-    alignas(64) std::atomic<uint32_t> done_{0};
+    size_t own_part(const Worker& worker) const;
+    bool take(size_t part, uint32_t& task) {
+        const std::atomic_ref<uint32_t> next(part_[part].next);
+        if (next.load(std::memory_order_relaxed) >= part_[part].end) return false;
+        return (task = next.fetch_add(1, std::memory_order_relaxed)) < part_[part].end;
+    }
+    void finish(size_t part, uint32_t tasks);
+    void wait(const Worker& worker);
+
+    size_t parts_ = 0;
+    bool stay_ = false;
+    Part part_[kMostGroups];                     // the first parts_ are set
+    alignas(64) std::atomic<uint32_t> open_{0};  // parts with tasks that are not done
 };
 
 // Lets tasks that add to the same memory run one after another, in the order of their turns 0, 1, ...
@@ -62,19 +98,21 @@ class alignas(64) Turn {
 
 class Pool {
   public:
-    // threads >= 1, the caller included. cpus: empty, or one CPU id for each thread. Where the system
-    // refuses to pin or to start a thread, the pool goes on without and settings().note says so.
-    explicit Pool(int threads, std::vector<int> cpus = {});
+    // Throws std::invalid_argument for a group without threads or an impossible CPU. The caller is the first
+    // thread of the first group. Where the system refuses to pin, to bind memory or to start a thread, the
+    // pool goes on without and settings().note says so.
+    explicit Pool(std::vector<ThreadGroup> groups);
+    explicit Pool(int threads) : Pool(std::vector<ThreadGroup>{{threads, {}}}) {}
     ~Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
-    void resize(int threads, std::vector<int> cpus);
+    void resize(std::vector<ThreadGroup> groups);
 
     struct Settings {
         int threads;
-        std::vector<int> cpus;
-        std::string note;  // what the system refused; empty: nothing
+        std::vector<ThreadGroup> groups;  // as asked for
+        std::string note;                 // what the system refused; empty: nothing
     };
     Settings settings() const;
 
@@ -84,6 +122,14 @@ class Pool {
         explicit Lease(Pool& pool) : pool_(pool), lock_(pool.mutex_) { pool.revive(); }
 
         int threads() const { return pool_.size_; }
+        size_t groups() const { return pool_.groups_.size(); }
+
+        // Cuts units into a part for each group, by its threads: begins of the parts, and the end. A part may
+        // be empty.
+        std::vector<size_t> split(size_t units) const { return pool_.split(units); }
+
+        // Whether phases of so many parts may stay in their groups.
+        bool can_stay(size_t parts) const { return parts == groups() && threads() == pool_.wanted_; }
 
         // Memory that lives until the same slot is asked for again with more bytes.
         template <class T>
@@ -91,8 +137,10 @@ class Pool {
             return reinterpret_cast<T*>(pool_.scratch(slot, count * sizeof(T)));
         }
 
-        // Memory for weights that this pool's threads will read.
-        Arena::Piece weights(size_t bytes) { return pool_.arena_.take(bytes); }
+        // Memory for weights of part `part` of `parts`, on the node of the group that begins with it.
+        Arena::Piece weights(size_t bytes, size_t part, size_t parts) {
+            return pool_.arenas_[part * groups() / parts].take(bytes);
+        }
 
         // Runs body(const Worker&) on this thread and on those of the pool that come while it runs; body
         // shares work out through Phases. Returns when this thread is through and no other is inside.
@@ -121,10 +169,12 @@ class Pool {
     static constexpr size_t kShared = size_t{96} << 10;
 
     void start();
+    void pin(std::thread& thread, const ThreadGroup& group, int i);
     void stop();
     void revive();
+    std::vector<size_t> split(size_t units) const;
     void run(Function function, void* context, bool shared);
-    void work(int index, uint32_t seen);
+    void work(int index, size_t group, uint32_t seen);
     bool enter();
     void leave();
     void wait_while(const std::atomic<uint32_t>& value, uint32_t old) const;
@@ -134,12 +184,12 @@ class Pool {
     int wanted_ = 1;
     int size_ = 1;
     int spins_ = 0;
-    std::vector<int> cpus_;
+    std::vector<ThreadGroup> groups_;
     std::string note_;
     bool lost_ = false;  // a fork left the threads in the parent
     std::vector<std::thread> threads_;
     std::vector<Buffer> scratch_;
-    Arena arena_;
+    std::vector<Arena> arenas_;  // of the groups
 
     Function function_ = nullptr;
     void* context_ = nullptr;
@@ -149,7 +199,7 @@ class Pool {
 };
 
 // The process's pool, made at the first call with a thread for each allowed CPU, unpinned. It lives until
-// the process ends, and a forked child that uses it starts its own threads.
+// the process ends. Any pool goes on in a forked child, with threads of its own.
 Pool& default_pool();
 
 }  // namespace kt

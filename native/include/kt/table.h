@@ -21,8 +21,9 @@ constexpr size_t kGroup = 32;
 enum class Policy : uint8_t { kF32, kBf16, kInt8 };
 constexpr size_t kPolicies = 3;
 
-enum class Activation : uint8_t { kSilu, kGeluTanh };
-constexpr size_t kActivations = 2;
+// What makes h of gate and up. kSwigluOai is gpt-oss's; kReluSquared has no gate.
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluOai, kReluSquared };
+constexpr size_t kActivations = 4;
 
 // One group of an int8 row: value = scale * q. sums are those of q's two halves, each at most 16 * 127.
 struct Group32 {
@@ -32,6 +33,22 @@ struct Group32 {
 };
 static_assert(sizeof(Group32) == 40);
 
+// What numbers an array of scales holds.
+enum class Scale : uint8_t { kNone, kF32, kF16, kBf16, kE8m0, kE4m3 };
+constexpr size_t kScales = 6;
+
+constexpr uint32_t kWholeRow = UINT32_MAX;
+
+// How the arrays of a stored weight of N rows and K columns lie.
+enum class Layout : uint8_t {
+    kRows,  // data [N, K / block blocks], scales [N / scale_rows, K / group], zeros: nibbles [N, K / group]
+    kGptq,  // data [K / 8, N] words of 8 nibbles along K, scales [K / group, N], zeros [K / group, N / 8]
+            // words
+    kAwq,   // data [K, N / 8] words of 8 nibbles along N, scales and zeros as in GPTQ
+};
+
+enum class Zeros : uint8_t { kNever, kOptional, kAlways };
+
 // A weight format: how it is stored on disk and in panels.
 struct FormatInfo {
     const char* name;
@@ -39,11 +56,38 @@ struct FormatInfo {
     uint32_t block;        // elements of a stored block along K; K must be a multiple of it
     uint32_t block_bytes;  // bytes of a stored block
     uint32_t step;         // elements along K of a panel's repeating unit; K is padded to it with zeros
-    uint32_t step_bytes;   // bytes of that unit for 16 rows
+    uint32_t step_bytes;   // bytes of that unit for 16 rows; 0: it depends on the weight
+
+    // For formats with arrays beside the data.
+    Layout layout = Layout::kRows;
+    uint32_t scale_kinds = 0;  // 1 << Scale of each kind allowed; 0: no scales
+    uint32_t group = 0;        // elements along K of a scale, or kWholeRow; 0: the weight says it
+    uint32_t scale_rows = 1;   // rows of a scale
+    Zeros zeros = Zeros::kNever;
+    bool multiplier = false;  // whether a factor of the whole weight is allowed
 };
 
-// Rearranges 16 stored rows of k elements into one panel.
-using PackFn = void (*)(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel);
+// A weight as stored. Rows of an array are `stride` bytes apart; value = multiplier * scale * (q - zero).
+struct StoredMatrix {
+    size_t format;  // index in the table
+    size_t rows;
+    size_t cols;
+    const uint8_t* data;
+    size_t stride;
+    const uint8_t* scales;  // null: none
+    size_t scale_stride;
+    Scale scale;
+    const uint8_t* zeros;  // null: none
+    size_t zero_stride;
+    size_t group;  // elements along K of a scale
+    float multiplier;
+};
+
+// Rearranges rows first .. first + 15 of a weight, or what there is of them, into one panel.
+using PackFn = void (*)(const StoredMatrix& stored, size_t first, uint8_t* panel);
+
+// Bytes of a panel of the weight.
+using PanelBytesFn = size_t (*)(const StoredMatrix& stored);
 
 // out[m * out_stride + 16 * p + lane] = dot(prepared row m, output row `lane` of panel p).
 // A row's result is the same bits for every row_count, panel_count and position in the call.
@@ -67,16 +111,23 @@ using PrepareFn = void (*)(const float* x, size_t begin, size_t end, uint8_t* ro
 // multiplied in, to nearest even, in the order of a BF16 panel: [(end - begin) / 2][16][2].
 using UnpackFn = void (*)(const uint8_t* panel, size_t begin, size_t end, uint16_t* out);
 
-// out[i] = activation(gate[i]) * up[i]. out may be gate.
-using ActivateFn = void (*)(const float* gate, const float* up, size_t n, float* out);
+// gate is clamped to at most limit and up to -limit .. limit before anything else; infinity changes nothing.
+struct Clamp {
+    float limit;
+    float alpha;  // of kSwigluOai: the slope inside its sigmoid
+};
+
+// out[i] = activation(gate[i]) * up[i], or activation(up[i]) where there is no gate. out may be gate or up.
+using ActivateFn = void (*)(const float* gate, const float* up, size_t n, Clamp clamp, float* out);
 
 struct FormatEntry {
     const FormatInfo* info;
     PackFn pack;
+    PanelBytesFn panel_bytes;
     MatmulFn matmul;
     UnpackFn unpack;  // null for BF16, which needs none, and for the float32 policy
 };
-constexpr size_t kFormatSlots = 32;  // room for formats; the tail is null
+constexpr size_t kFormatSlots = 48;  // room for formats; the tail is null
 
 // The prefill path: many rows against weights that are decoded to bfloat16 one block at a time, into
 // memory that stays in a core's caches while all the rows pass. Its rows lie in tiles of up to
