@@ -6,6 +6,7 @@
 
 namespace kt {
 extern const KernelTable kt_table_avx512_bf16;
-constexpr KernelTable kt_table_avx512_bf16 =
-    make_table("avx512_bf16", [](Policy p) { return p == Policy::kBf16; }, Formats{}, vector_prefill);
+constexpr KernelTable kt_table_avx512_bf16 = make_table(
+    "avx512_bf16", [](auto format) { return format.info.policy == Policy::kBf16; }, Formats{},
+    vector_prefill);
 }  // namespace kt

@@ -1,8 +1,12 @@
-// AVX-512 VBMI. No format of this version gains from byte permutes, so every entry falls to the tier
-// below. The tier exists because its detection and its forced name are part of the interface.
-#include "kt/table.h"
+// AVX-512 VBMI, with VNNI: grid formats by byte permutes.
+#define KT_VNNI
+#define KT_VBMI
+#include "kernels/simd_avx512-inl.h"
+#include "kernels/simd_avx512_blocks-inl.h"
+#include "kernels/table-inl.h"
 
 namespace kt {
 extern const KernelTable kt_table_avx512_vbmi;
-constexpr KernelTable kt_table_avx512_vbmi{"avx512_vbmi", {}, {}, {}, {}};
+constexpr KernelTable kt_table_avx512_vbmi =
+    make_table("avx512_vbmi", []<class F>(F) { return requires { F::kRecord; }; }, Formats{});
 }  // namespace kt

@@ -7,5 +7,5 @@
 namespace kt {
 extern const KernelTable kt_table_avx512_vnni;
 constexpr KernelTable kt_table_avx512_vnni =
-    make_table("avx512_vnni", [](Policy p) { return p == Policy::kInt8; }, Formats{});
+    make_table("avx512_vnni", [](auto format) { return format.info.policy == Policy::kInt8; }, Formats{});
 }  // namespace kt

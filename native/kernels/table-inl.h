@@ -114,7 +114,7 @@ constexpr UnpackFn unpack_of() {
     }
 }
 
-// Takes(policy) says which formats the tier has better kernels for than the tier below.
+// takes(format) says which formats the tier has better kernels for than the tier below.
 template <class Takes, class... F>
 constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Prefill prefill = {}) {
     static_assert(sizeof...(F) <= kFormatSlots);
@@ -122,9 +122,9 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     table.name = name;
     table.prefill = prefill;
     size_t i = 0;
-    ((table.formats[i++] = takes(F::info.policy) ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
-                                                               &matmul<F>, unpack_of<F>()}
-                                                 : FormatEntry{}),
+    ((table.formats[i++] =
+          takes(F{}) ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(), &matmul<F>, unpack_of<F>()}
+                     : FormatEntry{}),
      ...);
     return table;
 }
@@ -142,7 +142,7 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
 
 // For tiers that bring a wider vector and so everything anew.
 [[maybe_unused]] constexpr KernelTable make_full_table(const char* name, Prefill prefill) {
-    KernelTable table = make_table(name, [](Policy) { return true; }, Formats{}, prefill);
+    KernelTable table = make_table(name, [](auto) { return true; }, Formats{}, prefill);
     table.prepare[static_cast<size_t>(Policy::kF32)] = prepare_f32;
     table.prepare[static_cast<size_t>(Policy::kBf16)] = prepare_bf16;
     table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;

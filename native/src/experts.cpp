@@ -35,8 +35,8 @@ enum Slot : size_t {
 constexpr size_t kChunkBytes = size_t{256} << 20;
 constexpr size_t kMostTokens = 4096;
 
-// Routes of a run of experts, from which its products outweigh the turns that its tasks wait for.
-constexpr size_t kRoutesPerRun = 64;
+// What a down task multiplies at least, in bytes of weights times rows: it outweighs the wait for a turn.
+constexpr size_t kRunBytes = size_t{64} << 10;
 
 constexpr size_t kOutFloats = std::max(kPrefillFloats, kRowsPerTask * kPanelsPerTask * kPanelRows);
 
@@ -142,14 +142,24 @@ void Experts::load(size_t index, const ExpertWeights& from) {
         bytes += padded(part.panels.bytes());
         if (part.bias) bytes += part.panels.panel_count() * kPanelRows * sizeof(float);
     }
+    // One stream of memory in place of two: every new one costs a core about a microsecond.
+    packed.woven = from.gate && packed.gate.format == packed.up.format &&
+                   packed.gate.panel_bytes == packed.up.panel_bytes;
     Pool::Lease lease(pool_);
     packed.memory = lease.weights(bytes, 0, 1);
     uint8_t* next = packed.memory.data();
     for (const Part& part : parts) {
         if (!part.stored) continue;
-        part.panels.panels = next;
-        pack(lease, kernels_, *part.stored, next);
+        uint8_t* at = next;
+        if (packed.woven && &part.panels != &packed.down) {
+            part.panels.stride = 2 * part.panels.panel_bytes;
+            if (&part.panels == &packed.up) at = packed.memory.data() + part.panels.panel_bytes;
+        }
+        part.panels.panels = at;
+        pack(lease, kernels_, *part.stored, part.panels, at);
         next += padded(part.panels.bytes());
+    }
+    for (const Part& part : parts) {
         if (!part.bias) continue;
         float* const bias = reinterpret_cast<float*>(next);
         part.packed_bias = bias;
@@ -214,6 +224,7 @@ struct Experts::Chunk {
     void gate_up(const Worker& worker);
     void gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count);
     void gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count);
+    void gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count);
     void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
                      size_t stride);
     void down(const Worker& worker);
@@ -233,8 +244,8 @@ struct Experts::Chunk {
 
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
                   float* to) const {
-        layer.kernels_.formats[m.format].matmul({m.panels + panel * m.panel_bytes, m.panel_bytes, width,
-                                                 m.cols, rows, count, to, width * kPanelRows});
+        layer.kernels_.formats[m.format].matmul(
+            {m.panels + panel * m.stride, m.panel_bytes, width, m.cols, rows, count, to, width * kPanelRows});
     }
     void multiply(const Worker& worker, const PanelMatrix& m, size_t panel, size_t width, const Tiles& rows,
                   size_t row, size_t count, float* to, const PanelMatrix* second = nullptr) const {
@@ -314,26 +325,24 @@ void Experts::Chunk::list_tasks() {
     }
 }
 
-// A down task is a block of columns of y for a run of consecutive experts: all of them for few routes; with
-// many, one expert or a few, so that all threads read the same h at about the same time.
+// A down task is a block of columns of y for a run of consecutive experts. Blocks are wide, so that what a
+// task reads of an expert is a long stream; runs are as short as the turns that their tasks wait for allow.
 void Experts::Chunk::list_runs() {
-    runs = lease.scratch<size_t>(kRuns, group_count + 2);
-    size_t down_bytes = 64, waiting = 0;
-    for (size_t g = 0; g < group_count; ++g) {
-        down_bytes += layer.experts_[groups[g].expert].down.panel_bytes;
-    }
-    runs[run_count++] = 0;
-    for (size_t g = 0; g + 1 < group_count; ++g) {
-        waiting += groups[g].count;
-        if (waiting < kRoutesPerRun) continue;
-        runs[run_count++] = g + 1;
-        waiting = 0;
-    }
-    runs[run_count] = group_count;
-    const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    down_width = run_count > 1 ? prefill_width(panels, 2, lease.threads())
-                               : panels_per_task(panels, down_bytes, lease.threads());
+    const size_t panels = divide_up(layer.hidden_, kPanelRows),
+                 threads = static_cast<size_t>(lease.threads());
+    down_width = std::max<size_t>(divide_up(panels, 2 * threads) / 2 * 2, 2);
     down_blocks = divide_up(panels, down_width);
+    runs = lease.scratch<size_t>(kRuns, group_count + 2);
+    size_t run_bytes = 0;
+    for (size_t g = 0; g < group_count; ++g) {
+        if (run_bytes >= kRunBytes || g == 0) {
+            runs[run_count++] = g;
+            run_bytes = 0;
+        }
+        run_bytes += groups[g].count * down_width * layer.experts_[groups[g].expert].down.panel_bytes;
+    }
+    if (run_count == 0) runs[run_count++] = 0;
+    runs[run_count] = group_count;
     turns = lease.scratch<Turn>(kTurns, down_blocks);
     for (size_t i = 0; i < down_blocks; ++i) new (&turns[i]) Turn;
 }
@@ -442,6 +451,7 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
     if (gated && group.gate && group.up && expert.gate.format == expert.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
+    if (expert.woven) return gate_up_rows_woven(worker, task, row, count);
     float* const gate = out(worker);
     float* const up = gate + kOutFloats;
     const size_t stride = task.width * kPanelRows;
@@ -474,6 +484,29 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
         activate(gate, gate + width, width, gate);
     }
     keep_hidden(worker, task, row, count, both, 2 * width);
+}
+
+// The same by the direct path where panels of gate and of up take turns: so do their columns in the results.
+void Experts::Chunk::gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count) {
+    const Group& group = groups[task.group];
+    const Expert& expert = layer.experts_[group.expert];
+    float* const both = out(worker);
+    const size_t stride = 2 * task.width * kPanelRows;
+    multiply(expert.gate, task.panel, 2 * task.width,
+             token_rows[static_cast<size_t>(policy(expert.gate))] + group.first + row, count, both);
+    for (size_t p = 0; p < task.width; ++p) {
+        const size_t column = p * kPanelRows;
+        float* const gate = both + 2 * column;
+        const float *const gate_bias = from_column(expert.gate_bias, task), *const up_bias = from_column(
+                                                                                expert.up_bias, task);
+        add_bias(gate_bias ? gate_bias + column : nullptr, kPanelRows, count, stride, gate);
+        add_bias(up_bias ? up_bias + column : nullptr, kPanelRows, count, stride, gate + kPanelRows);
+        for (size_t i = 0; i < count; ++i) {
+            activate(gate + i * stride, gate + i * stride + kPanelRows, kPanelRows,
+                     both + i * stride + column);
+        }
+    }
+    keep_hidden(worker, task, row, count, both, stride);
 }
 
 // Prepares h for the down product: the columns are whole int8 groups, since a task has an even number of
@@ -519,15 +552,19 @@ void Experts::Chunk::down(const Worker& worker) {
 void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t panel, size_t width) {
     const PanelMatrix& weight = layer.experts_[group.expert].down;
     float* const to = out(worker);
-    const size_t most = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
-    for (size_t row = 0; row < group.count; row += most) {
-        const size_t count = std::min(most, group.count - row);
-        if (group.down) {
-            multiply(worker, weight, panel, width, group.hidden, row, count, to);
-        } else {
-            multiply(weight, panel, width, hidden_rows + group.first + row, count, to);
+    const size_t rows = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
+    const size_t panels = group.down ? kPrefillPanels : kPanelsPerTask;
+    for (const size_t end = panel + width; panel < end; panel += panels) {
+        const size_t some = std::min(panels, end - panel);
+        for (size_t row = 0; row < group.count; row += rows) {
+            const size_t count = std::min(rows, group.count - row);
+            if (group.down) {
+                multiply(worker, weight, panel, some, group.hidden, row, count, to);
+            } else {
+                multiply(weight, panel, some, hidden_rows + group.first + row, count, to);
+            }
+            add(group, row, count, panel, some, to);
         }
-        add(group, row, count, panel, width, to);
     }
 }
 

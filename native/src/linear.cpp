@@ -20,7 +20,7 @@ Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, c
       bias_(bias ? std::vector<float>(bias, bias + stored.rows) : std::vector<float>()) {
     Pool::Lease lease(pool_);
     memory_ = lease.weights(weight_.bytes(), 0, 1);
-    pack(lease, kernels_, stored, memory_.data());
+    pack(lease, kernels_, stored, weight_, memory_.data());
     weight_.panels = memory_.data();
 }
 

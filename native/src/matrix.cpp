@@ -123,17 +123,15 @@ StoredMatrix stored_matrix(const Kernels& kernels, const Description& d) {
 
 PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored) {
     const size_t bytes = kernels.formats[stored.format].panel_bytes(stored);
-    return {stored.format, stored.rows, stored.cols, bytes, nullptr};
+    return {stored.format, stored.rows, stored.cols, bytes, bytes, nullptr};
 }
 
-void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels) {
+void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, const PanelMatrix& to,
+          uint8_t* panels) {
     const PackFn pack_panel = kernels.formats[stored.format].pack;
-    const PanelMatrix shape = panel_shape(kernels, stored);
-    Phase packing(shape.panel_count());
-    const auto task = [&](size_t p, size_t) {
-        pack_panel(stored, p * kPanelRows, panels + p * shape.panel_bytes);
-    };
-    lease.parallel([&](const Worker& worker) { packing.run(worker, task); }, shape.bytes());
+    Phase packing(to.panel_count());
+    const auto task = [&](size_t p, size_t) { pack_panel(stored, p * kPanelRows, panels + p * to.stride); };
+    lease.parallel([&](const Worker& worker) { packing.run(worker, task); }, to.bytes());
 }
 
 size_t prepared_bytes(Policy policy, size_t k) {

@@ -13,13 +13,13 @@ import json
 import statistics
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, Experts, info, read_rate, set_threads
+from kt_core.weights import Matrix
 
 # hidden, intermediate, experts, chosen, layers
 SHAPES = {"qwen3": (2048, 768, 128, 8, 1), "deepseek": (7168, 2048, 32, 8, 1)}
@@ -29,7 +29,7 @@ def stored(fmt, rows, cols, seed=0):
     """Random bits in the stored form; speed does not depend on values, but NaN and subnormals are avoided."""
     size = FORMATS[fmt].block_bytes * cols // FORMATS[fmt].block_size
     data = np.random.default_rng(seed).integers(64, 112, (rows, size), dtype=np.uint8)
-    return SimpleNamespace(format=fmt, rows=rows, cols=cols, data=data)
+    return Matrix(format=fmt, rows=rows, cols=cols, data=data)
 
 
 @dataclass

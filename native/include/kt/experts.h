@@ -58,6 +58,7 @@ class Experts {
   private:
     struct Expert {
         PanelMatrix gate, up, down;  // without a gate: gate is up
+        bool woven = false;          // panels of gate and up take turns in memory
         const float* gate_bias = nullptr;
         const float* up_bias = nullptr;
         const float* down_bias = nullptr;

@@ -40,6 +40,7 @@ struct PanelMatrix {
     size_t rows = 0;
     size_t cols = 0;
     size_t panel_bytes = 0;
+    size_t stride = 0;  // from one panel to the next: more than panel_bytes where two weights take turns
     const uint8_t* panels = nullptr;
 
     size_t panel_count() const { return divide_up(rows, kPanelRows); }
@@ -48,8 +49,9 @@ struct PanelMatrix {
 
 PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored);
 
-// Fills panels (panel_shape(stored).bytes() bytes, 64-byte aligned) on all threads.
-void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels);
+// Fills the panels of `to`, a stride apart from `panels`, on all threads.
+void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, const PanelMatrix& to,
+          uint8_t* panels);
 
 // Bytes of one row of k activations prepared by `policy`, a multiple of 64.
 size_t prepared_bytes(Policy policy, size_t k);
