@@ -4,6 +4,9 @@ Calls go round over layers that no cache holds. Every sample stands between two 
 rate of a shared machine changes while the program runs; `share` is the median, over the samples, of the touched
 weight bytes a second over the mean of those two. `panels` counts bytes as packed, `stored` as in the file.
 
+On a machine that other programs keep busy, --cpu-time counts what the process itself used, in the reads too; with
+one thread only.
+
 Two kinds of calls: T tokens that choose their experts at random (--tokens), and T tokens that all choose the
 same experts (--rows), so that each expert gets T rows; these are given in GFLOP/s as well.
 """
@@ -13,6 +16,8 @@ import json
 import statistics
 import time
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,8 +26,33 @@ from kt_core.formats import FORMATS
 from kt_core.kernels import POLICY, Experts, info, read_rate, set_threads
 from kt_core.weights import Matrix
 
-# hidden, intermediate, experts, chosen, layers
-SHAPES = {"qwen3": (2048, 768, 128, 8, 1), "deepseek": (7168, 2048, 32, 8, 1)}
+# hidden, intermediate, experts, chosen
+SHAPES = {"qwen3": (2048, 768, 128, 8), "deepseek": (7168, 2048, 32, 8)}
+
+FORMATS_SHOWN = [
+    "BF16",
+    "Q8_0",
+    "Q4_0",
+    "Q4_1",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "IQ4_XS",
+    "MXFP4",
+    "Q3_K",
+    "Q2_K",
+    "IQ3_XXS",
+    "IQ2_XXS",
+    "IQ1_S",
+]
+
+
+def cached():
+    """MiB of the last-level cache; 32 where the system does not say."""
+    try:
+        return int(Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().rstrip("K\n")) >> 10
+    except (OSError, ValueError):
+        return 32
 
 
 def stored(fmt, rows, cols, seed=0):
@@ -47,7 +77,7 @@ class Weights:
 
 def build(fmt, shape, limit):
     """As many layers as hold more than `limit` bytes, the last with as many experts as are missing."""
-    hidden, intermediate, experts, chosen, _ = SHAPES[shape]
+    hidden, intermediate, experts, chosen = SHAPES[shape]
     gate, down = stored(fmt, intermediate, hidden), stored(fmt, hidden, intermediate)
     one = Experts(1, hidden, intermediate)
     one.load(0, gate, gate, down)
@@ -82,8 +112,26 @@ def calls(w, tokens, same, seed):
     return out, touched
 
 
+@cache
+def memory(size):
+    return np.ones(size // 8, np.int64)
+
+
+def read(options):
+    """Bytes a second of a plain read, the best of three."""
+    if not options.cpu_time:
+        return read_rate(options.probe, 3)
+    best = 0.0
+    for _ in range(3):
+        start = time.process_time()
+        memory(options.probe).sum()
+        best = max(best, options.probe / (time.process_time() - start))
+    return best
+
+
 def sample(w, tokens, same, options, seed):
     """Samples (seconds a round, read before, read after), and experts touched in a round."""
+    clock = time.process_time if options.cpu_time else time.perf_counter
     plan, touched = calls(w, tokens, same, seed)
     x, route = torch.randn(tokens, w.hidden), torch.rand(tokens, w.chosen)
 
@@ -92,16 +140,16 @@ def sample(w, tokens, same, options, seed):
             layer(x, ids, route)
 
     turn()
-    start = time.perf_counter()
+    start = clock()
     turn()
-    rounds = max(1, round(options.sample / (time.perf_counter() - start)))
-    out, before = [], read_rate(options.probe, 3)
+    rounds = max(1, round(options.sample / max(clock() - start, 1e-6)))
+    out, before = [], read(options)
     for _ in range(options.repeats):
-        start = time.perf_counter()
+        start = clock()
         for _ in range(rounds):
             turn()
-        took = (time.perf_counter() - start) / rounds
-        after = read_rate(options.probe, 3)
+        took = (clock() - start) / rounds
+        after = read(options)
         out.append((took, before, after))
         before = after
     return out, touched, len(plan)
@@ -140,14 +188,15 @@ def measure(w, fmt, shape, threads, tokens, same, options):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--formats", nargs="+", default=list(POLICY), choices=list(POLICY))
+    parser.add_argument("--formats", nargs="+", default=FORMATS_SHOWN, choices=list(POLICY))
     parser.add_argument("--shapes", nargs="+", default=["qwen3"], choices=list(SHAPES))
     parser.add_argument("--tokens", type=int, nargs="*", default=[1, 4])
     parser.add_argument("--rows", type=int, nargs="*", default=[])
-    parser.add_argument("--memory", type=int, default=640, help="MiB of weights of a format, at least")
-    parser.add_argument("--probe", type=int, default=256, help="MiB that a plain read goes over")
+    parser.add_argument("--memory", type=int, default=max(640, 4 * cached()), help="MiB of a format, at least")
+    parser.add_argument("--probe", type=int, default=max(256, 4 * cached()), help="MiB of a plain read")
     parser.add_argument("--sample", type=float, default=0.06, help="seconds of a sample")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--unpinned", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -169,8 +218,7 @@ def main():
                     rows.append(measure(weights, fmt, shape, threads, tokens, same, options))
             del weights
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"kernels": str(info()), "rows": rows}, file, indent=1)
+        Path(options.json).write_text(json.dumps({"kernels": str(info()), "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

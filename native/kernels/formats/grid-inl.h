@@ -145,9 +145,11 @@ struct GridBlock : SuperBlock<F> {
     }
 
 #ifdef KT_GRID_PERMUTES
+    // Made in place: a copy would stay in memory.
     static KT_INLINE auto group(const uint8_t* panel, const Subs&, size_t g, uint8_t* scratch) {
-        const auto codes = F::decode(panel, g, panel + F::kHead + g * kPanelRows * F::kRecord, scratch);
-        return Group<decltype(codes)>{codes, scratch};
+        const uint8_t* const from = panel + F::kHead + g * kPanelRows * F::kRecord;
+        return Group<decltype(F::decode(panel, g, from, scratch))>{F::decode(panel, g, from, scratch),
+                                                                   scratch};
     }
 #else
     // One copy, not one for each number of rows.

@@ -113,6 +113,28 @@ KT_INLINE Codes codes(const Halves<256>& grid, __m512i index) {
     return {look_up(grid.low, 256, index, chosen), look_up(grid.high, 256, index, chosen)};
 }
 
+// The same for Groups groups, one table after the other, since a large grid does not stay in registers. out:
+// for each group the lower and the upper halves.
+template <size_t Groups, size_t N>
+KT_INLINE void put_codes(const Halves<N>& grid, const __m512i* index, const __m512i* upper, uint8_t* out) {
+    __m512i low[Groups], high[Groups];
+    KT_UNROLL for (size_t g = 0; g < Groups; ++g) low[g] = high[g] = index[g];
+    for (size_t i = 0; i < N; i += 128) {
+        const __m512i number = _mm512_set1_epi8(static_cast<char>(i / 128));
+        const __m512i a = _mm512_load_si512(grid.low + i), b = _mm512_load_si512(grid.low + i + 64);
+        const __m512i c = _mm512_load_si512(grid.high + i), d = _mm512_load_si512(grid.high + i + 64);
+        KT_UNROLL for (size_t g = 0; g < Groups; ++g) {
+            const __mmask64 chosen = _mm512_cmpeq_epi8_mask(upper[g], number);
+            low[g] = _mm512_mask2_permutex2var_epi8(a, low[g], chosen, b);
+            high[g] = _mm512_mask2_permutex2var_epi8(c, high[g], chosen, d);
+        }
+    }
+    KT_UNROLL for (size_t g = 0; g < Groups; ++g) {
+        _mm512_store_si512(out + 128 * g, low[g]);
+        _mm512_store_si512(out + 128 * g + 64, high[g]);
+    }
+}
+
 // above: bits to go above the eighth of each index; only those of Mask count.
 template <int Mask>
 KT_INLINE __m512i upper_bits(__m512i index, __m512i above) {
@@ -125,30 +147,29 @@ KT_INLINE __m512i upper_bits(__m512i index, __m512i above) {
 // fields: bytes with a field lowest; signs: bytes with the sign just above that.
 template <int Fields>
 KT_INLINE __m512i values(const ValueTable<Fields>& table, __m512i fields, __m512i signs) {
-    constexpr int kChoose = 0xca;  // a ? b : c
-    const __m512i number = _mm512_ternarylogic_epi32(_mm512_set1_epi8(Fields - 1), fields, signs, kChoose);
+    constexpr int kChoose = 0xe4;  // c ? a : b
+    const __m512i number = _mm512_ternarylogic_epi32(fields, signs, _mm512_set1_epi8(Fields - 1), kChoose);
     return _mm512_permutexvar_epi8(number, _mm512_load_si512(table.byte));
 }
 
 // Eights: codes in the order of the indices, a row's four after each other; eight fields of two bits each.
 // signs(first): bytes that have sign `first + j` of their row as bit 2.
-template <class Signs>
+// The table is not a member: beside vectors it would be padded, and then GCC keeps all of it in memory.
+template <const ValueTable<4>& Table, class Signs>
 struct EightCodes {
-    const ValueTable<4>& table;
     Codes codes;
     Signs signs;
 
     template <int N>
     KT_INLINE __m512i vector() const {
-        return values(table, row_bits(N % 2 ? codes.high : codes.low, 8 * (N / 2), 2), signs(4 * N));
+        return values(Table, row_bits(N % 2 ? codes.high : codes.low, 8 * (N / 2), 2), signs(4 * N));
     }
 };
 
 // Fours: indices lie as four_place says, so that the halves of codes put side by side are two rows' codes of
 // two indices in 64 bits.
-template <class Signs>
+template <const ValueTable<8>& Table, class Signs>
 struct FourCodes {
-    const ValueTable<8>& table;
     Codes first, second;
     Signs signs;
 
@@ -157,7 +178,7 @@ struct FourCodes {
         const Codes& c = N < 4 ? first : second;
         const __m512i both =
             N / 2 % 2 ? _mm512_unpackhi_epi8(c.low, c.high) : _mm512_unpacklo_epi8(c.low, c.high);
-        return values(table, shift_out(both, 32 * (N % 2), 32 * (N % 2) + 16, 4), signs(4 * N));
+        return values(Table, shift_out(both, 32 * (N % 2), 32 * (N % 2) + 16, 4), signs(4 * N));
     }
 };
 

@@ -34,10 +34,9 @@ struct IQ2_XXS : GridBlock<IQ2_XXS> {
     }
 
 #ifdef KT_GRID_PERMUTES
-    static KT_INLINE EightCodes<SignWords<2>> decode(const uint8_t*, size_t, const uint8_t* group,
-                                                     uint8_t* scales) {
-        return {kValues2, codes(kHalvesIQ2XXS, load_words(group)),
-                read_signs_and_scale<2>(group + 64, scales)};
+    static KT_INLINE EightCodes<kValues2, SignWords<2>> decode(const uint8_t*, size_t, const uint8_t* group,
+                                                               uint8_t* scales) {
+        return {codes(kHalvesIQ2XXS, load_words(group)), read_signs_and_scale<2>(group + 64, scales)};
     }
 #else
     static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
@@ -65,12 +64,11 @@ struct IQ2_XS : GridBlock<IQ2_XS> {
     }
 
 #ifdef KT_GRID_PERMUTES
-    static KT_INLINE EightCodes<SignWords<2>> decode(const uint8_t*, size_t, const uint8_t* group,
-                                                     uint8_t* scales) {
+    static KT_INLINE EightCodes<kValues2, SignWords<2>> decode(const uint8_t*, size_t, const uint8_t* group,
+                                                               uint8_t* scales) {
         const __m512i index = load_words(group), above = load_words(group + 64);
         read_two_scales(group + 128, scales);
-        return {kValues2,
-                codes(kHalvesIQ2XS, index, upper_bits<1>(index, above)),
+        return {codes(kHalvesIQ2XS, index, upper_bits<1>(index, above)),
                 { even_signs(_mm512_srli_epi16(above, 1)) }};
     }
 #else
@@ -103,11 +101,11 @@ struct IQ2_S : GridBlock<IQ2_S> {
     }
 
 #ifdef KT_GRID_PERMUTES
-    static KT_INLINE EightCodes<SignWords<2>> decode(const uint8_t*, size_t, const uint8_t* group,
-                                                     uint8_t* scales) {
+    static KT_INLINE EightCodes<kValues2, SignWords<2>> decode(const uint8_t*, size_t, const uint8_t* group,
+                                                               uint8_t* scales) {
         const __m512i index = load_words(group), above = row_bits(widen(group + 128), 0, 2);
         read_two_scales(group + 144, scales);
-        return {kValues2, codes(kHalvesIQ2S, index, upper_bits<3>(index, above)), { load_words(group + 64) }};
+        return {codes(kHalvesIQ2S, index, upper_bits<3>(index, above)), { load_words(group + 64) }};
     }
 #else
     static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {

@@ -61,10 +61,10 @@ struct IQ3_XXS : GridBlock<IQ3_XXS> {
     }
 
 #ifdef KT_GRID_PERMUTES
-    static KT_INLINE FourCodes<SignWords<3>> decode(const uint8_t*, size_t, const uint8_t* group,
-                                                    uint8_t* scales) {
-        return {kValues3XXS, codes(kHalvesIQ3XXS, load_words(group)),
-                codes(kHalvesIQ3XXS, load_words(group + 64)), read_signs_and_scale<3>(group + 128, scales)};
+    static KT_INLINE FourCodes<kValues3XXS, SignWords<3>> decode(const uint8_t*, size_t, const uint8_t* group,
+                                                                 uint8_t* scales) {
+        return {codes(kHalvesIQ3XXS, load_words(group)), codes(kHalvesIQ3XXS, load_words(group + 64)),
+                read_signs_and_scale<3>(group + 128, scales)};
     }
 #else
     static KT_INLINE void decode(const uint8_t*, size_t, const uint8_t* group, Decoded* out) {
@@ -97,13 +97,12 @@ struct IQ3_S : GridBlock<IQ3_S> {
     }
 
 #ifdef KT_GRID_PERMUTES
-    static KT_INLINE FourCodes<SignWords<3>> decode(const uint8_t* panel, size_t g, const uint8_t* group,
-                                                    uint8_t* scales) {
+    static KT_INLINE FourCodes<kValues3S, SignWords<3>> decode(const uint8_t* panel, size_t g,
+                                                               const uint8_t* group, uint8_t* scales) {
         const __m512i first = load_words(group), second = load_words(group + 64);
         const __m128i nibbles = load_16(panel + 32 + 16 * (g / 2));
         put_nibble_scale(_mm_srl_epi16(nibbles, _mm_cvtsi32_si128(static_cast<int>(4 * (g % 2)))), scales);
-        return {kValues3S,
-                codes(kHalvesIQ3S, first, upper_bits<1>(first, ninth_bits<0>(group + 192))),
+        return {codes(kHalvesIQ3S, first, upper_bits<1>(first, ninth_bits<0>(group + 192))),
                 codes(kHalvesIQ3S, second, upper_bits<1>(second, ninth_bits<1>(group + 192))),
                 { load_words(group + 128) }};
     }

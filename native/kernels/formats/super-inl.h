@@ -54,6 +54,8 @@ constexpr size_t kScratch = 576 + 64;
 // replace what stands first here.
 template <class F>
 struct SuperBlock {
+    static constexpr size_t kBuffer = 2 * kSuper;  // bytes that subs may use
+
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
 
     static KT_INLINE F32x16 super_scale(const uint8_t* panel) { return load_f16(panel); }
@@ -117,7 +119,7 @@ struct SuperBlock {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
-        alignas(64) uint8_t buffer[2 * kSuper], scratch[kScratch];
+        alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); panel += F::info.step_bytes) {
             const Subs subs = F::subs(panel, buffer);
             if constexpr (F::kMinimum) take_minimums<R>(panel, subs.minimums, rows, at, sum);
@@ -156,7 +158,7 @@ struct SuperBlock {
     }
 
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
-        alignas(64) uint8_t buffer[2 * kSuper], scratch[kScratch];
+        alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t k = begin; k < end; k += kSuper) {
             const uint8_t* from = panel + k / kSuper * F::info.step_bytes;
             const Subs subs = F::subs(from, buffer);
