@@ -9,7 +9,7 @@ TIERS: dict[str, frozenset[str]] = {
     "avx2": _AVX2,
     "avx512": _AVX512,
     "avx512_vnni": _AVX512 | {"avx512_vnni"},
-    "avx512_vbmi": _AVX512 | {"avx512_vbmi"},
+    "avx512_vbmi": _AVX512 | {"avx512_vnni", "avx512_vbmi"},
     "avx512_bf16": _AVX512 | {"avx512_vbmi", "avx512_bf16"},
     "amx": _AVX512 | {"avx512_vnni", "avx512_vbmi", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
 }

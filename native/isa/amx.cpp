@@ -1,4 +1,5 @@
 // AMX tiles for the prefill path. One or a few rows leave tiles empty: those kernels are the tiers' below.
+#define KT_VNNI
 #define KT_BF16
 #define KT_VBMI
 #include "kernels/simd_avx512_floats-inl.h"

@@ -1,4 +1,6 @@
-// AVX-512 VBMI: byte permutes decode E4M3. Formats with bfloat16 activations are widened to float32.
+// AVX-512 VBMI, with VNNI: byte permutes decode E4M3 (bfloat16 activations are widened to float32) and grid
+// formats.
+#define KT_VNNI
 #define KT_VBMI
 #include "kernels/simd_avx512_floats-inl.h"
 #include "kernels/table-inl.h"

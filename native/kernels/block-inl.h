@@ -7,7 +7,7 @@ namespace kt {
 namespace {
 
 KT_INLINE const uint8_t* panel_at(const PrefillArgs& a, size_t panel) {
-    return panel < a.split ? a.panels + panel * a.panel_bytes : a.more + (panel - a.split) * a.panel_bytes;
+    return panel < a.split ? a.panels + panel * a.panel_stride : a.more + (panel - a.split) * a.panel_stride;
 }
 
 // Bfloat16 values of columns begin .. begin + count - 1 of a panel, in place or decoded into scratch. Where

@@ -22,22 +22,26 @@ inline void prepare_bf16(const float* x, size_t begin, size_t end, uint8_t* row)
 // kernels rely on |q| <= 127.
 KT_INLINE void quantise_group(const float* x, Group32* out) {
     int32_t top = 0;  // as integers, magnitudes order like floats, with infinity and NaN above all others
-    for (size_t i = 0; i < kGroup; ++i) {
+    KT_VECTORISE for (size_t i = 0; i < kGroup; ++i) {
         const int32_t magnitude = static_cast<int32_t>(f32_to_bits(x[i]) & 0x7fffffff);
         top = magnitude > top ? magnitude : top;
     }
     const bool finite = top < 0x7f800000;
     const float scale = bits_to_f32(static_cast<uint32_t>(top)) / 127.0f;
     const bool usable = finite && scale > 0.0f;
-    const float divisor = usable ? scale : 1.0f;
+    int32_t values[kGroup] = {};
+    if (usable) {
+        KT_VECTORISE for (size_t i = 0; i < kGroup; ++i) {
+            float q = __builtin_rintf(x[i] / scale);
+            q = q > 127.0f ? 127.0f : q;
+            q = q < -127.0f ? -127.0f : q;
+            values[i] = static_cast<int32_t>(q);
+        }
+    }
+    KT_VECTORISE for (size_t i = 0; i < kGroup; ++i) out->q[i] = static_cast<int8_t>(values[i]);
     int32_t sums[2] = {};
-    for (size_t i = 0; i < kGroup; ++i) {
-        float q = usable ? __builtin_rintf(x[i] / divisor) : 0.0f;
-        q = q > 127.0f ? 127.0f : q;
-        q = q < -127.0f ? -127.0f : q;
-        const int32_t value = static_cast<int32_t>(q);
-        out->q[i] = static_cast<int8_t>(value);
-        sums[i / 16] += value;
+    for (size_t half = 0; half < 2; ++half) {
+        KT_VECTORISE for (size_t i = 0; i < kGroup / 2; ++i) sums[half] += values[kGroup / 2 * half + i];
     }
     out->scale = finite ? (usable ? scale : 0.0f) : __builtin_nanf("");
     for (size_t half = 0; half < 2; ++half) out->sums[half] = static_cast<int16_t>(sums[half]);

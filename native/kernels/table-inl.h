@@ -129,7 +129,13 @@ constexpr UnpackFn unpack_of() {
     }
 }
 
-// Takes(policy) says which formats the tier has better kernels for than the tier below.
+// Whether byte permutes decode the format, whatever the tier multiplies with.
+template <class F>
+constexpr bool decodes_anew() {
+    return requires { F::kRecord; };
+}
+
+// takes(policy) says which formats the tier has better kernels for than the tier below.
 template <class Takes, class... F>
 constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Prefill prefill = {}) {
     static_assert(sizeof...(F) <= kFormatSlots);
@@ -140,7 +146,7 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
         if (takes(static_cast<Policy>(u))) table.peaks[u] = kPeaks[u];
     }
     size_t i = 0;
-    ((table.formats[i++] = takes(F::info.policy)
+    ((table.formats[i++] = takes(F::info.policy) || decodes_anew<F>()
                                ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
                                              &matmul<typename KernelOf<F>::type>, unpack_of<F>()}
                                : FormatEntry{}),

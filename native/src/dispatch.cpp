@@ -60,7 +60,7 @@ std::atomic<size_t> prefill_forced{0};
 
 constexpr Features kAvx2Tier = kAvx2 | kFma | kF16c | kOsYmm;
 constexpr Features kAvx512Tier = kAvx2Tier | kAvx512f | kAvx512bw | kAvx512dq | kAvx512vl | kOsZmm;
-// CPUs are not a line: VNNI and VBMI each need only the base, BF16 needs VBMI too (one CPU has it without,
+// CPUs are not a line: VBMI's kernels multiply with VNNI, BF16 needs VBMI too (one CPU has it without,
 // Cooper Lake), AMX everything.
 constexpr Features kAmxTier = kAvx512Tier | kAvx512Vnni | kAvx512Vbmi | kAvx512Bf16 | kAmxTile | kAmxInt8 |
                               kAmxBf16 | kOsAmx | kAmxPermission;
@@ -70,7 +70,7 @@ const Tier kTiers[] = {
     {"avx2", kAvx2Tier, KT_TABLE_AVX2},
     {"avx512", kAvx512Tier, KT_TABLE_AVX512},
     {"avx512_vnni", kAvx512Tier | kAvx512Vnni, KT_TABLE_AVX512_VNNI},
-    {"avx512_vbmi", kAvx512Tier | kAvx512Vbmi, KT_TABLE_AVX512_VBMI},
+    {"avx512_vbmi", kAvx512Tier | kAvx512Vnni | kAvx512Vbmi, KT_TABLE_AVX512_VBMI},
     {"avx512_bf16", kAvx512Tier | kAvx512Vbmi | kAvx512Bf16, KT_TABLE_AVX512_BF16},
     {"amx", kAmxTier, KT_TABLE_AMX},
 };

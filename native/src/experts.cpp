@@ -38,8 +38,8 @@ enum Slot : size_t {
 constexpr size_t kChunkBytes = size_t{256} << 20;
 constexpr size_t kMostTokens = 4096;
 
-// Routes of a run of experts, from which its products outweigh the turns that its tasks wait for.
-constexpr size_t kRoutesPerRun = 64;
+// What a down task multiplies at least, in bytes of weights times rows: it outweighs the wait for a turn.
+constexpr size_t kRunBytes = size_t{64} << 10;
 
 constexpr size_t kOutFloats = std::max(kPrefillFloats, kRowsPerTask * kPanelsPerTask * kPanelRows);
 
@@ -159,15 +159,25 @@ Experts::Part Experts::make_part(Pool::Lease& lease, const ExpertWeights& from, 
         bytes += padded(field.panels.bytes());
         if (field.bias) bytes += field.panels.panel_count() * kPanelRows * sizeof(float);
     }
+    // One stream of memory in place of two: every new one costs a core about a microsecond.
+    part.woven =
+        from.gate && part.gate.format == part.up.format && part.gate.panel_bytes == part.up.panel_bytes;
     part.memory = lease.weights(bytes, p, inner_.size() - 1);
     uint8_t* next = part.memory.data();
     for (const Field& field : fields) {
         if (!field.stored) continue;
-        const size_t panels = field.panels.panel_count(), rows = field.panels.rows;
-        field.panels.panels = next;
-        jobs.push_back({field.stored, field.begins[p], panels, next});
+        uint8_t* at = next;
+        if (part.woven && &field.panels != &part.down) {
+            field.panels.stride = 2 * field.panels.panel_bytes;
+            if (&field.panels == &part.up) at = part.memory.data() + field.panels.panel_bytes;
+        }
+        field.panels.panels = at;
+        jobs.push_back({field.stored, field.begins[p], field.panels.panel_count(), at, field.panels.stride});
         next += padded(field.panels.bytes());
+    }
+    for (const Field& field : fields) {
         if (!field.bias) continue;
+        const size_t panels = field.panels.panel_count(), rows = field.panels.rows;
         float* const bias = reinterpret_cast<float*>(next);
         field.packed_bias = bias;
         std::copy_n(field.bias + field.begins[p] * kPanelRows, rows, bias);
@@ -249,6 +259,7 @@ struct Experts::Chunk {
     void gate_up(const Worker& worker);
     void gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count);
     void gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count);
+    void gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count);
     void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
                      size_t stride);
     void down(const Worker& worker);
@@ -268,8 +279,8 @@ struct Experts::Chunk {
 
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
                   float* to) const {
-        layer.kernels_.formats[m.format].matmul({m.panels + panel * m.panel_bytes, m.panel_bytes, width,
-                                                 m.cols, rows, count, to, width * kPanelRows});
+        layer.kernels_.formats[m.format].matmul(
+            {m.panels + panel * m.stride, m.panel_bytes, width, m.cols, rows, count, to, width * kPanelRows});
     }
     void multiply(const Worker& worker, const PanelMatrix& m, size_t panel, size_t width, const Tiles& rows,
                   size_t row, size_t count, float* to, const PanelMatrix* second = nullptr) const {
@@ -360,25 +371,23 @@ void Experts::Chunk::list_group_tasks(size_t g, size_t part, size_t tiled_width)
     }
 }
 
-// A down task is a block of columns of y for a run of consecutive experts: all of them for few routes; with
-// many, one expert or a few, so that all threads read the same h at about the same time.
+// A down task is a block of columns of y for a run of consecutive experts. Blocks are wide, so that what a
+// task reads of an expert is a long stream; runs are as short as the turns that their tasks wait for allow.
 void Experts::Chunk::list_runs() {
+    const size_t panels = divide_up(layer.hidden_, kPanelRows),
+                 threads = static_cast<size_t>(lease.threads());
+    down_width = std::max<size_t>(divide_up(panels, 2 * threads) / 2 * 2, 2);
     runs = lease.scratch<size_t>(kRuns, group_count + 2);
-    size_t down_bytes = 64, waiting = 0;
+    size_t run_bytes = 0;
     for (size_t g = 0; g < group_count; ++g) {
-        down_bytes += layer.experts_[groups[g].expert].form().down.panel_bytes;
+        if (run_bytes >= kRunBytes || g == 0) {
+            runs[run_count++] = g;
+            run_bytes = 0;
+        }
+        run_bytes += groups[g].count * down_width * layer.experts_[groups[g].expert].form().down.panel_bytes;
     }
-    runs[run_count++] = 0;
-    for (size_t g = 0; g + 1 < group_count; ++g) {
-        waiting += groups[g].count;
-        if (waiting < kRoutesPerRun) continue;
-        runs[run_count++] = g + 1;
-        waiting = 0;
-    }
+    if (run_count == 0) runs[run_count++] = 0;
     runs[run_count] = group_count;
-    const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    down_width = run_count > 1 ? prefill_width(panels, 2, lease.threads())
-                               : panels_per_task(panels, down_bytes, lease.threads());
     down_blocks = lease.scratch<size_t>(kDownBlocks, parts() + 1);
     size_t* const begins = lease.scratch<size_t>(kDownBegins, parts() + 1);
     down_blocks[0] = begins[0] = 0;
@@ -493,6 +502,7 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
     if (gated && group.gate && group.up && part.gate.format == part.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
+    if (part.woven) return gate_up_rows_woven(worker, task, row, count);
     float* const gate = out(worker);
     float* const up = gate + kOutFloats;
     const size_t stride = task.width * kPanelRows;
@@ -525,6 +535,29 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
         activate(gate, gate + width, width, gate);
     }
     keep_hidden(worker, task, row, count, both, 2 * width);
+}
+
+// The same by the direct path where panels of gate and of up take turns: so do their columns in the results.
+void Experts::Chunk::gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count) {
+    const Group& group = groups[task.group];
+    const Part& part = layer.experts_[group.expert].parts[task.part];
+    float* const both = out(worker);
+    const size_t stride = 2 * task.width * kPanelRows;
+    multiply(part.gate, task.panel, 2 * task.width,
+             token_rows[static_cast<size_t>(policy(part.gate))] + group.first + row, count, both);
+    const float* const gate_bias = from_column(part.gate_bias, task);
+    const float* const up_bias = from_column(part.up_bias, task);
+    for (size_t p = 0; p < task.width; ++p) {
+        const size_t column = p * kPanelRows;
+        float* const gate = both + 2 * column;
+        if (gate_bias) add_bias(gate_bias + column, kPanelRows, count, stride, gate);
+        if (up_bias) add_bias(up_bias + column, kPanelRows, count, stride, gate + kPanelRows);
+        for (size_t i = 0; i < count; ++i) {
+            activate(gate + i * stride, gate + i * stride + kPanelRows, kPanelRows,
+                     both + i * stride + column);
+        }
+    }
+    keep_hidden(worker, task, row, count, both, stride);
 }
 
 // Prepares h for the down product: the columns are whole int8 groups, since a task has an even number of
@@ -572,18 +605,22 @@ void Experts::Chunk::down(const Worker& worker) {
 void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t part, size_t panel,
                                 size_t width) {
     const Part& weights = layer.experts_[group.expert].parts[part];
-    const float* const bias = weights.down_bias ? weights.down_bias + panel * kPanelRows : nullptr;
     float* const to = out(worker);
-    const size_t most = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
-    for (size_t row = 0; row < group.count; row += most) {
-        const size_t count = std::min(most, group.count - row);
-        if (group.down) {
-            multiply(worker, weights.down, panel, width, group.hidden, row, count, to);
-        } else {
-            multiply(weights.down, panel, width, hidden_rows + group.first + row, count, to);
+    const size_t rows = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
+    const size_t panels = group.down ? kPrefillPanels : kPanelsPerTask;
+    for (const size_t end = panel + width; panel < end; panel += panels) {
+        const size_t some = std::min(panels, end - panel), columns = some * kPanelRows;
+        const float* const bias = weights.down_bias ? weights.down_bias + panel * kPanelRows : nullptr;
+        for (size_t row = 0; row < group.count; row += rows) {
+            const size_t count = std::min(rows, group.count - row);
+            if (group.down) {
+                multiply(worker, weights.down, panel, some, group.hidden, row, count, to);
+            } else {
+                multiply(weights.down, panel, some, hidden_rows + group.first + row, count, to);
+            }
+            add_bias(bias, columns, count, columns, to);
+            add(group, row, count, (layer.outer_[part] + panel) * kPanelRows, columns, to);
         }
-        add_bias(bias, width * kPanelRows, count, width * kPanelRows, to);
-        add(group, row, count, (layer.outer_[part] + panel) * kPanelRows, width * kPanelRows, to);
     }
 }
 

@@ -33,7 +33,7 @@ HeadLinear::HeadLinear(Pool& pool, const Kernels& kernels, const std::vector<Sto
     std::vector<Packing> jobs;
     for (size_t h = 0; h < heads.size(); ++h) {
         uint8_t* const panels = memory_.data() + h * shape.bytes();
-        jobs.push_back({&heads[h], 0, shape.panel_count(), panels});
+        jobs.push_back({&heads[h], 0, shape.panel_count(), panels, shape.stride});
         weights_[h].panels = panels;
     }
     pack(lease, kernels_, jobs, std::vector<size_t>{0, jobs.size()});

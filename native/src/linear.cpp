@@ -30,7 +30,8 @@ Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, c
         part.weight = panel_shape(kernels, stored, begins_[p], begins_[p + 1]);
         part.memory = lease.weights(part.weight.bytes(), p, parts_.size());
         part.weight.panels = part.memory.data();
-        jobs.push_back({&stored, begins_[p], part.weight.panel_count(), part.memory.data()});
+        jobs.push_back(
+            {&stored, begins_[p], part.weight.panel_count(), part.memory.data(), part.weight.stride});
         job_begins.push_back(jobs.size());
     }
     pack(lease, kernels_, jobs, job_begins);
@@ -88,7 +89,7 @@ void Linear::direct(Pool::Lease& lease, const Rows& call) const {
         const size_t m = at % row_tasks * kRowsPerTask, p = at / row_tasks * block;
         const size_t height = std::min(kRowsPerTask, call.count - m);
         const size_t width = std::min(block, weight.panel_count() - p);
-        format.matmul({weight.panels + p * weight.panel_bytes, weight.panel_bytes, width, cols_, rows + m,
+        format.matmul({weight.panels + p * weight.stride, weight.panel_bytes, width, cols_, rows + m,
                        height, tile, width * kPanelRows});
         finish(call, m, height, (begins_[part] + p) * kPanelRows, width * kPanelRows, tile);
     };

@@ -124,7 +124,7 @@ StoredMatrix stored_matrix(const Kernels& kernels, const Description& d) {
 PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size_t begin, size_t end) {
     const size_t rows = std::min(stored.rows, end * kPanelRows) - std::min(stored.rows, begin * kPanelRows);
     const size_t bytes = kernels.formats[stored.format].panel_bytes(stored);
-    return {stored.format, rows, stored.cols, bytes, nullptr};
+    return {stored.format, rows, stored.cols, bytes, bytes, nullptr};
 }
 
 namespace {
@@ -136,9 +136,8 @@ size_t task_panels(const Kernels& kernels, const Packing& job) {
 
 void pack_panels(const Kernels& kernels, const Packing& job, size_t begin, size_t end) {
     const FormatEntry& format = kernels.formats[job.from->format];
-    const size_t bytes = format.panel_bytes(*job.from);
     for (size_t p = begin; p < end; ++p) {
-        format.pack(*job.from, (job.first + p) * kPanelRows, job.to + p * bytes);
+        format.pack(*job.from, (job.first + p) * kPanelRows, job.to + p * job.stride);
     }
 }
 

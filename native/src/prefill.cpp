@@ -39,11 +39,12 @@ size_t prefill_width(size_t panels, size_t row_tasks, int threads) {
 void prefill(const Kernels& kernels, const PanelMatrix& weight, size_t panel, size_t width,
              const Tiles& tiles, size_t tile, size_t count, uint16_t* scratch, float* out,
              const PanelMatrix* second) {
-    const size_t all = second ? 2 * width : width, at = panel * weight.panel_bytes;
+    const size_t all = second ? 2 * width : width, at = panel * weight.stride;
     kernels.prefill.matmul({.panels = weight.panels + at,
                             .more = second ? second->panels + at : nullptr,
                             .split = width,
                             .panel_bytes = weight.panel_bytes,
+                            .panel_stride = weight.stride,
                             .panel_count = all,
                             .k = weight.cols,
                             .unpack = kernels.formats[weight.format].unpack,

@@ -221,8 +221,8 @@ std::vector<float> prefill_multiply(const Kernels& k, size_t format, size_t rows
     std::memset(row.as<uint8_t>(), 0, row.bytes());
     fill_up(k.prefill, tiles, row.as<uint8_t>(), 0, cols, tokens);
     const size_t width = divide_up(rows, kPanelRows);
-    PanelMatrix weight{format, rows, cols, panels.bytes() / divide_up(rows, kPanelRows),
-                       panels.as<uint8_t>()};
+    const size_t panel_bytes = panels.bytes() / width;
+    PanelMatrix weight{format, rows, cols, panel_bytes, panel_bytes, panels.as<uint8_t>()};
     const Guarded scratch(2 * kDecodedValues), out(tiles.count * tiles.rows * width * kPanelRows * 4);
     std::memset(out.as<uint8_t>(), 0xff, out.bytes());
     prefill(k, weight, 0, width, tiles, 0, tiles.count, scratch.as<uint16_t>(), out.as<float>());

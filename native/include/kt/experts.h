@@ -59,6 +59,7 @@ class Experts {
     // Some rows of each matrix, in the memory of one group of threads.
     struct Part {
         PanelMatrix gate, up, down;  // without a gate: gate is up
+        bool woven = false;          // panels of gate and up take turns in memory
         const float* gate_bias = nullptr;
         const float* up_bias = nullptr;
         const float* down_bias = nullptr;

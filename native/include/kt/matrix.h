@@ -40,6 +40,7 @@ struct PanelMatrix {
     size_t rows = 0;
     size_t cols = 0;
     size_t panel_bytes = 0;
+    size_t stride = 0;  // from one panel to the next: more than panel_bytes where two weights take turns
     const uint8_t* panels = nullptr;
 
     size_t panel_count() const { return divide_up(rows, kPanelRows); }
@@ -49,12 +50,13 @@ struct PanelMatrix {
 // Panels begin .. end - 1 of a stored weight.
 PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size_t begin, size_t end);
 
-// Panels of a stored weight from `first` on, and where they go: 64-byte aligned.
+// Panels of a stored weight from `first` on, and where they go: 64-byte aligned, a stride apart.
 struct Packing {
     const StoredMatrix* from;
     size_t first;
     size_t count;
     uint8_t* to;
+    size_t stride;
 };
 
 // Fills panels on all threads, each part's on its own group where it can be. jobs: part p's are numbers

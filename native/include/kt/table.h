@@ -151,7 +151,8 @@ struct PrefillArgs {
     const uint8_t* more;  // where panels from `split` on are: a second weight of the same form
     size_t split;
     size_t panel_bytes;
-    size_t panel_count;  // of both
+    size_t panel_stride;  // from one panel of a weight to its next
+    size_t panel_count;   // of both
     size_t k;
     UnpackFn unpack;  // null: the panels are bfloat16
     const uint8_t* tiles;

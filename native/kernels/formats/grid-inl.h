@@ -7,10 +7,15 @@
 
 #include "grids-inl.h"
 #include "super-inl.h"
+#if defined(KT_VBMI) && defined(KT_VNNI)
+#define KT_GRID_PERMUTES
+#include "grid_vbmi-inl.h"
+#endif
 
 namespace kt {
 namespace {
 
+#ifndef KT_GRID_PERMUTES
 // Grid entries as bytes, 128 added.
 template <size_t N>
 struct Entries {
@@ -31,12 +36,6 @@ constexpr Entries<4 * Words> entries(const uint64_t (&grid)[Words], const int (&
     return out;
 }
 
-// Byte or word i of a group's arrays; size is that of all arrays before it, for one row.
-template <class T>
-KT_INLINE void put(uint8_t* group, size_t size, size_t r, T value) {
-    store_as(group + 16 * size + sizeof(T) * r, value);
-}
-
 // Decoded groups, as Eights reads them, and the scales of two halves.
 struct Decoded {
     uint64_t values[4][16];
@@ -49,10 +48,10 @@ static_assert(sizeof(Decoded) == kScratch && offsetof(Decoded, scales) == Eights
 // Indices of entries, [4][16] or [8][16].
 using Indices = uint16_t[16];
 
-// Byte indices as they are: through 16 bits, Zen 4 is faster than with loads of bytes.
-KT_INLINE void read_indices(const uint8_t* bytes, size_t count, Indices* index) {
-    for (size_t v = 0; v < count; ++v) {
-        KT_VECTORISE for (size_t r = 0; r < 16; ++r) index[v][r] = bytes[16 * v + r];
+// A row's four indices.
+KT_INLINE void read_indices(const uint8_t* bytes, Indices* index) {
+    for (size_t v = 0; v < 4; ++v) {
+        KT_VECTORISE for (size_t r = 0; r < 16; ++r) index[v][r] = bytes[4 * r + v];
     }
 }
 
@@ -102,13 +101,25 @@ KT_INLINE void read_two_scales(const uint8_t* bytes, Decoded* out) {
     }
 }
 
+#endif
+
+// Byte or word i of a group's arrays; size is that of all arrays before it, for one row.
+template <class T>
+KT_INLINE void put(uint8_t* group, size_t size, size_t r, T value) {
+    store_as(group + 16 * size + sizeof(T) * r, value);
+}
+
 // F brings info, kRecord (a group's bytes of one row), kSub, kFactor, put_group (group g of a stored block,
 // row r) and decode, and may replace kHead and put_head.
 template <class F>
 struct GridBlock : SuperBlock<F> {
     static constexpr bool kMinimum = false;
     static constexpr size_t kHead = 32;
+#ifdef KT_GRID_PERMUTES
+    using Planes = GridPlanes;
+#else
     using Planes = Eights;
+#endif
 
     static KT_INLINE void put_head(const uint8_t* block, uint8_t* panel, size_t r) {
         store_as(panel + 2 * r, load_as<uint16_t>(block));
@@ -133,16 +144,26 @@ struct GridBlock : SuperBlock<F> {
         return multiply(load_f16(panel), F::kFactor);
     }
 
+#ifdef KT_GRID_PERMUTES
+    // Made in place: a copy would stay in memory.
+    static KT_INLINE auto group(const uint8_t* panel, const Subs&, size_t g, uint8_t* scratch) {
+        const uint8_t* const from = panel + F::kHead + g * kPanelRows * F::kRecord;
+        return Group<decltype(F::decode(panel, g, from, scratch))>{F::decode(panel, g, from, scratch),
+                                                                   scratch};
+    }
+#else
     // One copy, not one for each number of rows.
     __attribute__((noinline)) static void decode_group(const uint8_t* panel, size_t g, uint8_t* scratch) {
         F::decode(panel, g, panel + F::kHead + g * kPanelRows * F::kRecord,
                   reinterpret_cast<Decoded*>(scratch));
     }
 
-    static KT_INLINE Group group(const uint8_t* panel, const Subs&, size_t g, uint8_t* scratch) {
+    static KT_INLINE Group<const uint8_t*> group(const uint8_t* panel, const Subs&, size_t g,
+                                                 uint8_t* scratch) {
         decode_group(panel, g, scratch);
-        return {scratch, scratch + Eights::kBytes};
+        return {scratch, scratch + offsetof(Decoded, scales)};
     }
+#endif
 };
 
 }  // namespace

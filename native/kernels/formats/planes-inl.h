@@ -198,8 +198,9 @@ struct Eights {
 };
 
 // Adds the products of vectors 2 Begin .. 2 End - 1 with R activation groups, `at` bytes into the rows.
-template <class Q, int Begin, int End, int R>
-KT_INLINE void dot_pairs_of(const uint8_t* q, const uint8_t* const* rows, size_t at, I32x16* dots) {
+// q: where Q finds a group, an address for planes.
+template <class Q, int Begin, int End, int R, class Source>
+KT_INLINE void dot_pairs_of(const Source& q, const uint8_t* const* rows, size_t at, I32x16* dots) {
     if constexpr (Begin < End) {
         const auto w = Q::template pair<Begin>(q);
         KT_UNROLL for (int r = 0; r < R; ++r) {
@@ -218,8 +219,8 @@ KT_INLINE void unpack_four(Bytes w, float zero, const F32x16& scale, const F32x1
 }
 
 // Vectors 2 Begin .. 2 End - 1 of a group to its place in a BF16 panel; out is the group's start.
-template <class Q, int Begin, int End>
-KT_INLINE void unpack_pairs(const uint8_t* q, const F32x16& scale, const F32x16& offset, uint16_t* out) {
+template <class Q, int Begin, int End, class Source>
+KT_INLINE void unpack_pairs(const Source& q, const F32x16& scale, const F32x16& offset, uint16_t* out) {
     if constexpr (Begin < End) {
         const auto w = Q::template pair<Begin>(q);
         unpack_four(w.first, Q::kZero, scale, offset, out + 128 * Begin);

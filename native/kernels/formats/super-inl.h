@@ -50,9 +50,10 @@ KT_INLINE void six_bits(const uint8_t* p, uint8_t* out) {
     store_bytes(out + 192, with_bits<0x30, -2>(high_nibbles(second), high));
 }
 
-// One group: its planes and the scales of its sub-blocks.
+// One group: its planes, or what else F::Planes reads, and the scales of its sub-blocks.
+template <class Source>
 struct Group {
-    const uint8_t* q;
+    Source q;
     const uint8_t* scales;
 };
 constexpr size_t kScratch = 576 + 64;
@@ -61,12 +62,14 @@ constexpr size_t kScratch = 576 + 64;
 // integers) or, faster, of 16 rows put_heads and put_values; it may replace what stands first here.
 template <class F>
 struct SuperBlock {
+    static constexpr size_t kBuffer = 2 * kSuper;  // bytes that subs may use
+
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
 
     static KT_INLINE F32x16 super_scale(const uint8_t* panel) { return load_f16(panel); }
 
     // scratch has kScratch bytes, for formats that decode a group before they multiply.
-    static KT_INLINE Group group(const uint8_t* panel, const Subs& subs, size_t g, uint8_t*) {
+    static KT_INLINE Group<const uint8_t*> group(const uint8_t* panel, const Subs& subs, size_t g, uint8_t*) {
         return {panel + F::kHead + g * F::Planes::kBytes, subs.scales + g * (kGroup / F::kSub) * 16};
     }
 
@@ -93,8 +96,8 @@ struct SuperBlock {
     }
 
     // sums[r] += integer sum of group g of row r, sub-block scales included
-    template <int R, int Begin, int End>
-    static KT_INLINE void add_part(const uint8_t* q, const uint8_t* scale, const uint8_t* const* rows,
+    template <int R, int Begin, int End, class Source>
+    static KT_INLINE void add_part(const Source& q, const uint8_t* scale, const uint8_t* const* rows,
                                    size_t at, I32x16* sums) {
         I32x16 dots[R];
         KT_UNROLL for (int r = 0; r < R; ++r) {
@@ -131,7 +134,7 @@ struct SuperBlock {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
-        alignas(64) uint8_t buffer[2 * kSuper], scratch[kScratch];
+        alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); panel += F::info.step_bytes) {
             const Subs subs = F::subs(panel, buffer);
             if constexpr (F::kMinimum) take_minimums<R>(panel, subs.minimums, rows, at, sum);
@@ -158,8 +161,8 @@ struct SuperBlock {
         }
     }
 
-    template <int Begin, int End>
-    static KT_INLINE void unpack_part(const uint8_t* panel, const uint8_t* q, const uint8_t* scale,
+    template <int Begin, int End, class Source>
+    static KT_INLINE void unpack_part(const uint8_t* panel, const Source& q, const uint8_t* scale,
                                       const uint8_t* minimum, uint16_t* out) {
         const F32x16 d = multiply_add(to_f32(F::sub_scale(scale)), F::super_scale(panel), zero_f32());
         F32x16 offset = zero_f32();
@@ -170,7 +173,7 @@ struct SuperBlock {
     }
 
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
-        alignas(64) uint8_t buffer[2 * kSuper], scratch[kScratch];
+        alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t k = begin; k < end; k += kSuper) {
             const uint8_t* from = panel + k / kSuper * F::info.step_bytes;
             const Subs subs = F::subs(from, buffer);
