@@ -129,10 +129,14 @@ constexpr UnpackFn unpack_of() {
     }
 }
 
-// Whether byte permutes decode the format, whatever the tier multiplies with.
+// Whether byte permutes decode the format (grid formats), whatever else the tier brings.
 template <class F>
 constexpr bool decodes_anew() {
+#if defined(KT_VBMI) && defined(KT_VNNI)
     return requires { F::kRecord; };
+#else
+    return false;
+#endif
 }
 
 // takes(policy) says which formats the tier has better kernels for than the tier below.

@@ -89,8 +89,8 @@ void Linear::direct(Pool::Lease& lease, const Rows& call) const {
         const size_t m = at % row_tasks * kRowsPerTask, p = at / row_tasks * block;
         const size_t height = std::min(kRowsPerTask, call.count - m);
         const size_t width = std::min(block, weight.panel_count() - p);
-        format.matmul({weight.panels + p * weight.stride, weight.panel_bytes, width, cols_, rows + m,
-                       height, tile, width * kPanelRows});
+        format.matmul({weight.panels + p * weight.stride, weight.panel_bytes, width, cols_, rows + m, height,
+                       tile, width * kPanelRows});
         finish(call, m, height, (begins_[part] + p) * kPanelRows, width * kPanelRows, tile);
     };
     lease.parallel(
