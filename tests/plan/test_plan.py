@@ -203,7 +203,15 @@ def test_kernels_take_what_the_plan_counts(form: str) -> None:
 
 @pytest.mark.parametrize(
     "wish",
-    [{"threads": 0}, {"threads": -1}, {"threads": 2.5}, {"threads": True}, {"context": 0}, {"context": 15}, {"colour": 1}],
+    [
+        {"threads": 0},
+        {"threads": -1},
+        {"threads": 2.5},
+        {"threads": True},
+        {"context": 0},
+        {"context": 15},
+        {"colour": 1},
+    ],
 )
 def test_senseless_wishes(wish: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
