@@ -1,4 +1,5 @@
 # make demo: environment, model, an answer. make test: the same environment, then the whole suite.
+# make sanitize: the native tests with sanitizers; it needs a compiler and cmake alone.
 PYTHON ?= python3
 VENV ?= .venv
 OLDER = build/older
@@ -8,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test check install dev format clean
+.PHONY: demo test check sanitize install dev format clean
 
 demo: install
 	$(VENV)/bin/kt run demo -p "What is photosynthesis?" --temperature 0 --max-tokens 80
@@ -23,6 +24,14 @@ check: dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $$(git ls-files 'native/*.cpp' 'native/*.h')
 	$(VENV)/bin/python -m pytest tests/test_structure.py
+
+# the native tests under address and undefined behaviour, and under thread sanitizers
+sanitize:
+	for kind in address,undefined thread; do \
+		cmake -S native -B build/sanitize/$$kind -DKT_NATIVE_TESTS=ON -DKT_SANITIZE=$$kind && \
+		cmake --build build/sanitize/$$kind --parallel && \
+		build/sanitize/$$kind/kt_native_tests || exit 1; \
+	done
 
 install: $(VENV)/installed
 dev: $(VENV)/installed-dev

@@ -40,7 +40,7 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     """
     if plan.value("tier"):
         os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(plan.value("tier")))
-    kernels.set_threads(int(plan.value("threads")), plan.value("cpus"))
+    kernels.set_pools(plan.value("pools"))
     torch.set_num_threads(int(plan.value("threads")))
     progress("tokenizer", 0, 1, "")
     header = gguf.read_model(plan.model.path) if plan.model.format == "gguf" else None

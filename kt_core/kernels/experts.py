@@ -1,6 +1,8 @@
 """The routed experts of one layer on the CPU."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -73,13 +75,32 @@ class Experts:
         Formats may differ. Loading an index again replaces it. Raises ValueError for a wrong index or shape,
         Unsupported for a format without a kernel.
         """
+        self.load_all([(gate, up, down, gate_bias, up_bias, down_bias)], index)
+
+    def load_all(self, experts: Sequence[Sequence[Any]], first: int = 0) -> None:
+        """Pack experts first, first + 1, ..., each of the arguments that `load` takes after the index.
+
+        Threads do not wait for each other between experts. Raises what `load` raises, before it packs anything.
+        """
+        sources = [self._source(*parts) for parts in experts]
+        self._native.load(first, [source for source, _ in sources])  # sources keeps the biases meanwhile
+
+    def _source(
+        self,
+        gate: Matrix | None,
+        up: Matrix,
+        down: Matrix,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
+    ) -> tuple[Any, list[torch.Tensor | None]]:
         biases = [
             _bias(gate_bias, self.intermediate),
             _bias(up_bias, self.intermediate),
             _bias(down_bias, self.hidden),
         ]
         addresses = [0 if bias is None else bias.data_ptr() for bias in biases]
-        self._native.load(index, None if gate is None else weight(gate), weight(up), weight(down), addresses)
+        return (None if gate is None else weight(gate), weight(up), weight(down), addresses), biases
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] float32 or bfloat16, ids [T, K] int64, weights [T, K] float32, to [T, hidden] of x's dtype.

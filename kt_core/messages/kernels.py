@@ -22,7 +22,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         'CPU 专家尚不支持训练。\n请求了 mode="sft"；此版本只支持前向计算。\n请使用 mode="inference"。',
     ),
     "kernels.cpu_save": (
-        "cpu_save is not available.\nkt writes no packed weights: they are packed from the checkpoint at each load.\nLeave cpu_save at False.",
+        "cpu_save is not available.\nNo packed weights are written: they are packed from the checkpoint at each load.\nLeave cpu_save at False.",
         "cpu_save 不可用。\nkt 不保存打包后的权重：每次加载时由检查点打包。\n请保持 cpu_save 为 False。",
     ),
     "kernels.capture": (

@@ -39,6 +39,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "not pinned: the threads take a part of the CPUs, which other processes may share",
         "不固定：线程只用部分 CPU，其他进程可能共用",
     ),
+    "plan.one_node": ("one pool: {nodes} NUMA node has CPUs to use", "一个线程池：有 {nodes} 个 NUMA 节点的 CPU 可用"),
+    "plan.few_threads": (
+        "one pool: there are not enough threads for each of {nodes} NUMA nodes",
+        "一个线程池：线程数不足以分给 {nodes} 个 NUMA 节点",
+    ),
+    "plan.nodes": (
+        "one pool for each of {nodes} NUMA nodes, with its part of the weights in its memory",
+        "{nodes} 个 NUMA 节点各一个线程池，各自的权重放在本节点内存中",
+    ),
+    "plan.pools_many": (
+        "{pools} pools are too many.\nEach needs a thread, and kt takes {most} at most here.\nGive fewer, or more threads.",
+        "{pools} 个线程池过多。\n每个至少需要一个线程，此处最多 {most} 个。\n请减少线程池，或增加线程。",
+    ),
     "plan.context_trained": ("the model's own context, which fits", "模型自身的上下文长度，内存足够"),
     "plan.memory_unknown": (
         "the model's own context; not checked, because the memory size is unknown",

@@ -49,11 +49,15 @@ class Experts(Operator):
         if (found := self.weights.experts(self.key)) != self.num_experts:
             raise BadData("inject.experts_count", module=self.key, found=found, expected=self.num_experts)
         biases = self._biases(original, hidden, intermediate)
-        for index in range(self.num_experts):
-            parts = self._matrices(index, hidden, intermediate)
-            if index == 0:  # the configuration alone said the sizes; now an expert has them
-                self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation, limit, alpha)
-            self.kernel.load(index, *parts, *(None if bias is None else bias[index] for bias in biases))
+        experts = [  # before the kernel takes the sizes, which the configuration alone said, all experts have them
+            (
+                *self._matrices(index, hidden, intermediate),
+                *(None if bias is None else bias[index] for bias in biases),
+            )
+            for index in range(self.num_experts)
+        ]
+        self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation, limit, alpha)
+        self.kernel.load_all(experts)
 
     def _matrices(self, index: int, hidden: int, intermediate: int) -> tuple[Matrix | None, Matrix, Matrix]:
         def part(name: str, rows: int, cols: int) -> Matrix:

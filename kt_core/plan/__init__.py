@@ -1,6 +1,7 @@
 """From a machine, a model and the user's wishes to a plan: pure decisions, each with its reason."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
@@ -20,8 +21,9 @@ KERNEL_FORMATS = (
     "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
 )  # fmt: skip
 DTYPES = ("float32",)
-OVERRIDES = ("tier", "threads", "cpus", "context", "dtype", "rules", "force")
+OVERRIDES = ("tier", "threads", "cpus", "pools", "context", "dtype", "rules", "force")
 MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs
+MOST_POOLS = 64  # groups of a kernel pool; a machine with more nodes runs as one
 SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an answer
 _GIB = 2**30
 
@@ -46,11 +48,13 @@ def make_plan(
         raise UsageError("plan.unknown_override", names=", ".join(unknown), known=", ".join(OVERRIDES))
     _check_formats(files, spec)
     threads = _threads(machine, wishes)
+    cpus = _cpus(machine, threads.value, wishes)
     context = _context(machine, spec, files.name, wishes)
     decisions = [
         _tier(machine, wishes),
         threads,
-        _cpus(machine, threads.value, wishes),
+        cpus,
+        _pools(machine, threads.value, cpus.value, wishes),
         context,
         _dtype(wishes),
         _rules(wishes),
@@ -129,6 +133,48 @@ def _cpus(machine: Machine, threads: int, wishes: Mapping[str, Any]) -> Decision
     if one_type_no_smt and threads == len(allowed):
         return Decision("cpus", list(allowed), t("plan.pinned"), "machine")
     return Decision("cpus", None, t("plan.unpinned"), "machine")
+
+
+def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mapping[str, Any]) -> Decision:
+    """Groups of threads, each with its CPUs and its node's memory: one for each NUMA node with CPUs to use.
+
+    Threads are shared out in proportion to the nodes' usable CPUs. `pools` (how many) cuts the same CPUs in equal
+    runs, in the order of the nodes, and binds memory only where a run lies in one node.
+    """
+    usable = set(cpus or machine.allowed_cpus)
+    nodes = {node: [cpu for cpu in own if cpu in usable] for node, own in sorted(machine.numa_nodes.items())}
+    parts = [own for own in nodes.values() if own]
+    wished = wishes.get("pools")
+    if wished is None and (len(parts) < 2 or len(parts) > min(threads, MOST_POOLS)):
+        key = "plan.one_node" if len(parts) < 2 else "plan.few_threads"
+        return Decision(
+            "pools", [{"threads": threads, "cpus": cpus, "node": None}], t(key, nodes=len(parts)), "machine"
+        )
+    if wished is not None:
+        count = _positive("pools", wished)
+        if count > min(threads, MOST_POOLS):
+            raise UsageError("plan.pools_many", pools=count, most=min(threads, MOST_POOLS))
+        flat = [cpu for own in parts for cpu in own]
+        parts = [flat[len(flat) * i // count : len(flat) * (i + 1) // count] for i in range(count)]
+    home = {cpu: node for node, own in nodes.items() for cpu in own}
+    shares = _shared_out(threads, [len(part) for part in parts])
+    pools = []
+    for part, share in zip(parts, shares, strict=True):
+        found = {home[cpu] for cpu in part}
+        pools.append({"threads": share, "cpus": part or None, "node": found.pop() if len(found) == 1 else None})
+    if wished is not None:
+        return Decision("pools", pools, t("plan.chosen"), "user")
+    return Decision("pools", pools, t("plan.nodes", nodes=len(parts)), "machine")
+
+
+def _shared_out(threads: int, sizes: list[int]) -> list[int]:
+    """threads in proportion to the sizes, at least 1 each; there must be as many threads as sizes, or more."""
+    ends = [threads * sum(sizes[:i]) // max(1, sum(sizes)) for i in range(len(sizes) + 1)]
+    shares = [end - begin for begin, end in pairwise(ends)]
+    while 0 in shares:
+        shares[shares.index(max(shares))] -= 1
+        shares[shares.index(0)] += 1
+    return shares
 
 
 def _context(machine: Machine, spec: ModelSpec, name: str, wishes: Mapping[str, Any]) -> Decision:

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <climits>
+#include <deque>
 #include <optional>
 #include <stdexcept>
 
@@ -203,15 +204,22 @@ std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, co
 }
 
 // biases: addresses of float32 rows of gate, up and down, or 0.
-void load_expert(kt::Experts& experts, int64_t index, const std::optional<Weight>& gate, const Weight& up,
-                 const Weight& down, const std::array<uintptr_t, 3>& biases) {
-    std::optional<Source> g;
-    if (gate) g = source(experts.kernels(), *gate);
-    const Source u = source(experts.kernels(), up), d = source(experts.kernels(), down);
+// (gate or none, up, down, addresses of their biases or 0)
+using ExpertSource = std::tuple<std::optional<Weight>, Weight, Weight, std::array<uintptr_t, 3>>;
+
+void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertSource>& sources) {
+    std::deque<Source> held;
+    const auto hold = [&](const Weight& weight) {
+        return &held.emplace_back(source(experts.kernels(), weight)).matrix;
+    };
+    std::vector<kt::ExpertWeights> weights;
+    for (const auto& [gate, up, down, biases] : sources) {
+        weights.push_back({gate ? hold(*gate) : nullptr, hold(up), hold(down),
+                           pointer<const float>(biases[0]), pointer<const float>(biases[1]),
+                           pointer<const float>(biases[2])});
+    }
     const py::gil_scoped_release release;
-    experts.load(static_cast<size_t>(index),
-                 {g ? &g->matrix : nullptr, &u.matrix, &d.matrix, pointer<const float>(biases[0]),
-                  pointer<const float>(biases[1]), pointer<const float>(biases[2])});
+    experts.load(static_cast<size_t>(first), weights);
 }
 
 }  // namespace
@@ -268,7 +276,7 @@ PYBIND11_MODULE(_native, m) {
              }),
              py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
-        .def("load", &load_expert)
+        .def("load", &load_experts)
         .def(
             "forward",
             [](const kt::Experts& self, uintptr_t x, uintptr_t ids, uintptr_t weights, uintptr_t y,

@@ -43,6 +43,49 @@ KT_INLINE __m256i signed_four_rows(const uint8_t* values, const uint8_t* signs) 
     return _mm256_sign_epi8(load_256(values), _mm256_or_si256(negative, _mm256_set1_epi8(1)));
 }
 
+// ---- packing ----
+
+KT_INLINE __m256i two_rows(const uint8_t* first, const uint8_t* second) {
+    return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(second),
+                               reinterpret_cast<const __m128i*>(first));
+}
+
+KT_INLINE void eight_columns(const uint8_t* const* rows, size_t at, __m256i* out) {
+    const __m256i a = two_rows(rows[0] + at, rows[4] + at), b = two_rows(rows[1] + at, rows[5] + at),
+                  c = two_rows(rows[2] + at, rows[6] + at), d = two_rows(rows[3] + at, rows[7] + at);
+    const __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
+    const __m256i ab2 = _mm256_unpackhi_epi32(a, b), cd2 = _mm256_unpackhi_epi32(c, d);
+    out[0] = _mm256_unpacklo_epi64(ab, cd);
+    out[1] = _mm256_unpackhi_epi64(ab, cd);
+    out[2] = _mm256_unpacklo_epi64(ab2, cd2);
+    out[3] = _mm256_unpackhi_epi64(ab2, cd2);
+}
+
+KT_INLINE void load_columns(const uint8_t* const* rows, size_t at, Bytes* out) {
+    __m256i lo[4], hi[4];
+    eight_columns(rows, at, lo);
+    eight_columns(rows + 8, at, hi);
+    for (int i = 0; i < 4; ++i) out[i] = {lo[i], hi[i]};
+}
+
+// Four bytes of eight rows as four arrays of 8.
+KT_INLINE __m256i eight_by_byte(__m256i four) {
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i lanes = _mm256_shuffle_epi8(four, _mm256_broadcastsi128_si256(order));
+    return _mm256_permutevar8x32_epi32(lanes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+KT_INLINE Bytes by_byte(Bytes four) {
+    const __m256i lo = eight_by_byte(four.lo), hi = eight_by_byte(four.hi);
+    const __m256i even = _mm256_unpacklo_epi64(lo, hi), odd = _mm256_unpackhi_epi64(lo, hi);
+    return {_mm256_permute2x128_si256(even, odd, 0x20), _mm256_permute2x128_si256(even, odd, 0x31)};
+}
+
+KT_INLINE Bytes plus_128(Bytes x) {
+    const __m256i bit = _mm256_set1_epi8(static_cast<char>(0x80));
+    return {_mm256_xor_si256(x.lo, bit), _mm256_xor_si256(x.hi, bit)};
+}
+
 // The lower or (Odd) the upper halves of the rows of a and b, in order.
 template <bool Odd>
 KT_INLINE __m256i halves_of_rows(__m256i a, __m256i b) {

@@ -41,6 +41,41 @@ KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
     return {{_mm512_permutex2var_epi32(a, even, b)}, {_mm512_permutex2var_epi32(a, odd, b)}};
 }
 
+// ---- packing ----
+
+KT_INLINE __m128i load_128(const uint8_t* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+
+KT_INLINE __m512i four_rows(const uint8_t* const* rows, size_t at) {
+    __m512i all = _mm512_castsi128_si512(load_128(rows[0] + at));
+    all = _mm512_inserti32x4(all, load_128(rows[4] + at), 1);
+    all = _mm512_inserti32x4(all, load_128(rows[8] + at), 2);
+    return _mm512_inserti32x4(all, load_128(rows[12] + at), 3);
+}
+
+KT_INLINE void load_columns(const uint8_t* const* rows, size_t at, Bytes* out) {
+    const __m512i a = four_rows(rows, at), b = four_rows(rows + 1, at), c = four_rows(rows + 2, at),
+                  d = four_rows(rows + 3, at);
+    const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+    const __m512i ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+    out[0] = {_mm512_unpacklo_epi64(ab, cd)};
+    out[1] = {_mm512_unpackhi_epi64(ab, cd)};
+    out[2] = {_mm512_unpacklo_epi64(ab2, cd2)};
+    out[3] = {_mm512_unpackhi_epi64(ab2, cd2)};
+}
+
+KT_INLINE Bytes by_byte(Bytes four) {
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i lanes = _mm512_shuffle_epi8(four.v, _mm512_broadcast_i32x4(order));
+    const __m512i rows = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return {_mm512_permutexvar_epi32(rows, lanes)};
+}
+
+KT_INLINE Bytes plus_128(Bytes x) {
+    return {_mm512_xor_si512(x.v, _mm512_set1_epi8(static_cast<char>(0x80)))};
+}
+
 // Shifts of 16-bit lanes carry bits over from the neighbouring byte; Mask must not select those.
 template <int Shift>
 KT_INLINE __m512i shifted(__m512i plane) {

@@ -51,6 +51,30 @@ KT_INLINE BytePair signed_eights(const uint8_t* values, const uint8_t* signs) {
     return out;
 }
 
+// ---- packing ----
+
+// 16 bytes at rows[r] + at for each of 16 rows: vector i has bytes 4i .. 4i + 3 of every row.
+KT_INLINE void load_columns(const uint8_t* const* rows, size_t at, Bytes* out) {
+    for (int r = 0; r < 16; ++r) {
+        for (int i = 0; i < 4; ++i) store_as(out[i].byte + 4 * r, load_as<uint32_t>(rows[r] + at + 4 * i));
+    }
+}
+
+// Four bytes of every row as four arrays of 16.
+KT_INLINE Bytes by_byte(const Bytes& four) {
+    Bytes out;
+    for (int r = 0; r < 16; ++r) {
+        for (int j = 0; j < 4; ++j) out.byte[16 * j + r] = four.byte[4 * r + j];
+    }
+    return out;
+}
+
+KT_INLINE Bytes plus_128(const Bytes& x) {
+    Bytes out;
+    for (int i = 0; i < 64; ++i) out.byte[i] = x.byte[i] ^ 0x80;
+    return out;
+}
+
 // The bits of Mask of every byte, after a shift to the left (Shift < 0: to the right).
 template <int Mask, int Shift>
 KT_INLINE Bytes bits(const Bytes& plane) {

@@ -18,6 +18,9 @@ enum Slot : size_t {
     kTiles,
     kRuns,
     kTurns,
+    kTaskBegins,
+    kDownBlocks,
+    kDownBegins,
     kWide,
     kOut,
     kRow,
@@ -58,9 +61,10 @@ struct Group {
     bool tiled() const { return gate || up; }
 };
 
-// Columns of h: panels [panel, panel + width) of gate and of up, for rows of the group.
+// Columns of h: panels [panel, panel + width) of a part of gate and of up, for rows of the group.
 struct Task {
     size_t group;
+    size_t part;
     size_t panel;
     size_t width;
     size_t row;
@@ -93,11 +97,22 @@ Experts::Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden
     if (count == 0 || hidden == 0 || intermediate == 0) {
         throw std::invalid_argument("the number of experts, hidden and intermediate must be positive");
     }
+    const Pool::Lease lease(pool_);
+    outer_ = lease.split(divide_up(hidden, kPanelRows));
+    // Pairs of panels: a part's columns of h are whole int8 groups.
+    inner_ = lease.split(divide_up(intermediate, 2 * kPanelRows));
+    for (size_t& begin : inner_) begin = std::min(2 * begin, divide_up(intermediate, kPanelRows));
+}
+
+size_t Experts::Expert::bytes() const {
+    size_t total = 0;
+    for (const Part& part : parts) total += part.memory.bytes();
+    return total;
 }
 
 size_t Experts::bytes() const {
     size_t total = 0;
-    for (const Expert& expert : experts_) total += expert.memory.bytes();
+    for (const Expert& expert : experts_) total += expert.bytes();
     return total;
 }
 
@@ -122,43 +137,61 @@ void Experts::check(size_t index, const ExpertWeights& from) const {
     check("down", *from.down, hidden_, intermediate_);
 }
 
-void Experts::load(size_t index, const ExpertWeights& from) {
-    check(index, from);
-    struct Part {
+// Takes memory for a part of an expert, and lists what is to be packed into it.
+Experts::Part Experts::make_part(Pool::Lease& lease, const ExpertWeights& from, size_t p,
+                                 std::vector<Packing>& jobs) const {
+    Part part;
+    struct Field {
         const StoredMatrix* stored;
         const float* bias;
+        const std::vector<size_t>& begins;
         PanelMatrix& panels;
         const float*& packed_bias;
     };
-    Expert packed;
-    const Part parts[] = {{from.gate, from.gate_bias, packed.gate, packed.gate_bias},
-                          {from.up, from.up_bias, packed.up, packed.up_bias},
-                          {from.down, from.down_bias, packed.down, packed.down_bias}};
+    const Field fields[] = {{from.gate, from.gate_bias, inner_, part.gate, part.gate_bias},
+                            {from.up, from.up_bias, inner_, part.up, part.up_bias},
+                            {from.down, from.down_bias, outer_, part.down, part.down_bias}};
     const auto padded = [](size_t bytes) { return divide_up(bytes, 64) * 64; };
     size_t bytes = 0;
-    for (const Part& part : parts) {
-        if (!part.stored) continue;
-        part.panels = panel_shape(kernels_, *part.stored);
-        bytes += padded(part.panels.bytes());
-        if (part.bias) bytes += part.panels.panel_count() * kPanelRows * sizeof(float);
+    for (const Field& field : fields) {
+        if (!field.stored) continue;
+        field.panels = panel_shape(kernels_, *field.stored, field.begins[p], field.begins[p + 1]);
+        bytes += padded(field.panels.bytes());
+        if (field.bias) bytes += field.panels.panel_count() * kPanelRows * sizeof(float);
     }
-    Pool::Lease lease(pool_);
-    packed.memory = lease.weights(bytes, 0, 1);
-    uint8_t* next = packed.memory.data();
-    for (const Part& part : parts) {
-        if (!part.stored) continue;
-        part.panels.panels = next;
-        pack(lease, kernels_, *part.stored, next);
-        next += padded(part.panels.bytes());
-        if (!part.bias) continue;
+    part.memory = lease.weights(bytes, p, inner_.size() - 1);
+    uint8_t* next = part.memory.data();
+    for (const Field& field : fields) {
+        if (!field.stored) continue;
+        const size_t panels = field.panels.panel_count(), rows = field.panels.rows;
+        field.panels.panels = next;
+        jobs.push_back({field.stored, field.begins[p], panels, next});
+        next += padded(field.panels.bytes());
+        if (!field.bias) continue;
         float* const bias = reinterpret_cast<float*>(next);
-        part.packed_bias = bias;
-        next = reinterpret_cast<uint8_t*>(
-            std::fill_n(std::copy_n(part.bias, part.panels.rows, bias),
-                        part.panels.panel_count() * kPanelRows - part.panels.rows, 0.0f));
+        field.packed_bias = bias;
+        std::copy_n(field.bias + field.begins[p] * kPanelRows, rows, bias);
+        next = reinterpret_cast<uint8_t*>(std::fill_n(bias + rows, panels * kPanelRows - rows, 0.0f));
     }
-    if (!from.gate) packed.gate = packed.up;
-    experts_[index] = std::move(packed);
+    if (!from.gate) part.gate = part.up;
+    return part;
+}
+
+void Experts::load(size_t first, std::span<const ExpertWeights> from) {
+    for (size_t i = 0; i < from.size(); ++i) check(first + i, from[i]);
+    Pool::Lease lease(pool_);
+    const size_t parts = inner_.size() - 1;
+    std::vector<Expert> packed(from.size());
+    std::vector<Packing> jobs;
+    std::vector<size_t> begins{0};
+    for (size_t p = 0; p < parts; ++p) {
+        for (size_t i = 0; i < from.size(); ++i) {
+            packed[i].parts.push_back(make_part(lease, from[i], p, jobs));
+        }
+        begins.push_back(jobs.size());
+    }
+    pack(lease, kernels_, jobs, begins);
+    std::ranges::move(packed, experts_.begin() + static_cast<ptrdiff_t>(first));
 }
 
 // Some tokens, from routing to written rows. Phases: prepared tokens, in tiles where a group wants them, are
@@ -195,17 +228,19 @@ struct Experts::Chunk {
     uint16_t* decoded = nullptr;
     float* sums = nullptr;  // [tokens, hidden]
     size_t down_width = 0;
-    size_t down_blocks = 0;
-    size_t bytes = 0;  // of weights that pass through the kernels
+    size_t* down_blocks = nullptr;  // those of down's columns that begin the parts, and the end
+    size_t bytes = 0;               // of weights that pass through the kernels
     Phase preparing{}, gathering{}, multiplying{}, summing{};
 
     const Prefill& path() const { return layer.kernels_.prefill; }
+    size_t parts() const { return layer.inner_.size() - 1; }
     Policy policy(const PanelMatrix& m) const { return layer.kernels_.formats[m.format].info->policy; }
     PrepareFn prepare(Policy p) const { return layer.kernels_.prepare[static_cast<size_t>(p)]; }
 
     void route();
     void choose_paths();
     void list_tasks();
+    void list_group_tasks(size_t g, size_t part, size_t tiled_width);
     void list_runs();
     void allocate();
     void allocate_hidden();
@@ -217,8 +252,8 @@ struct Experts::Chunk {
     void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
                      size_t stride);
     void down(const Worker& worker);
-    void down_group(const Worker& worker, const Group& group, size_t panel, size_t width);
-    void add(const Group& group, size_t row, size_t count, size_t panel, size_t width, const float* out);
+    void down_group(const Worker& worker, const Group& group, size_t part, size_t panel, size_t width);
+    void add(const Group& group, size_t row, size_t count, size_t begin, size_t stride, const float* out);
 
     float* out(const Worker& worker) const { return outs + worker.index * 2 * kOutFloats; }
     uint8_t* row_scratch(const Worker& worker) const { return row_memory + worker.index * row_stride; }
@@ -251,7 +286,7 @@ void Experts::Chunk::route() {
     const int64_t* const ids = call.ids + first_token * call.slots;
     const float* const weights = call.weights + first_token * call.slots;
     const auto used = [&](int64_t id) {
-        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].memory.data() &&
+        return id >= 0 && static_cast<uint64_t>(id) < experts && layer.experts_[id].loaded() &&
                !(elsewhere && elsewhere[id]);
     };
     std::fill_n(begins, experts + 1, 0);
@@ -274,12 +309,12 @@ void Experts::Chunk::choose_paths() {
     for (size_t g = 0; g < group_count; ++g) {
         Group& group = groups[g];
         const Expert& expert = layer.experts_[group.expert];
-        group.gate = group.count >= prefill_from[expert.gate.format];
-        group.up = group.count >= prefill_from[expert.up.format];
-        group.down = group.count >= prefill_from[expert.down.format];
+        group.gate = group.count >= prefill_from[expert.form().gate.format];
+        group.up = group.count >= prefill_from[expert.form().up.format];
+        group.down = group.count >= prefill_from[expert.form().down.format];
         if (group.tiled()) group.inputs = tile_shape(path(), group.count, layer.hidden_);
         if (group.down) group.hidden = tile_shape(path(), group.count, layer.intermediate_);
-        bytes += expert.memory.bytes() * group.count;
+        bytes += expert.bytes() * group.count;
     }
 }
 
@@ -296,21 +331,32 @@ void Experts::Chunk::list_tasks() {
     tasks = lease.scratch<Task>(kTasks, row_tasks * divide_up(panels, 2));
     tiles = lease.scratch<TileTask>(kTiles, tile_count);
     const size_t tiled_width = prefill_width(panels, row_tasks, lease.threads());
+    size_t* const begins = lease.scratch<size_t>(kTaskBegins, parts() + 1);
+    for (size_t part = 0; part < parts(); ++part) {
+        begins[part] = task_count;
+        for (size_t g = 0; g < group_count; ++g) list_group_tasks(g, part, tiled_width);
+    }
+    begins[parts()] = task_count;
+    multiplying.set({begins, parts() + 1});
     TileTask* next = tiles;
     for (size_t g = 0; g < group_count; ++g) {
-        const Group& group = groups[g];
-        const Expert& expert = layer.experts_[group.expert];
-        const size_t direct_width = panels_per_task(
-            panels * group_count, expert.gate.panel_bytes + expert.up.panel_bytes, lease.threads());
-        const size_t width = group.tiled() ? tiled_width : direct_width;
-        const size_t height = group.tiled() ? tiles_per_task(group.inputs) * group.inputs.rows : group.count;
-        for (size_t row = 0; row < group.count; row += height) {
-            for (size_t p = 0; p < panels; p += width) {
-                tasks[task_count++] = {g, p, std::min(width, panels - p), row,
-                                       std::min(height, group.count - row)};
-            }
+        for (size_t t = 0; t < groups[g].inputs.count; ++t) *next++ = {g, t};
+    }
+}
+
+void Experts::Chunk::list_group_tasks(size_t g, size_t part, size_t tiled_width) {
+    const Group& group = groups[g];
+    const Part& form = layer.experts_[group.expert].form();
+    const size_t panels = layer.inner_[part + 1] - layer.inner_[part];
+    const size_t direct_width = panels_per_task(layer.inner_.back() * group_count,
+                                                form.gate.panel_bytes + form.up.panel_bytes, lease.threads());
+    const size_t width = group.tiled() ? tiled_width : direct_width;
+    const size_t height = group.tiled() ? tiles_per_task(group.inputs) * group.inputs.rows : group.count;
+    for (size_t row = 0; row < group.count; row += height) {
+        for (size_t p = 0; p < panels; p += width) {
+            tasks[task_count++] = {
+                g, part, p, std::min(width, panels - p), row, std::min(height, group.count - row)};
         }
-        for (size_t t = 0; t < group.inputs.count; ++t) *next++ = {g, t};
     }
 }
 
@@ -320,7 +366,7 @@ void Experts::Chunk::list_runs() {
     runs = lease.scratch<size_t>(kRuns, group_count + 2);
     size_t down_bytes = 64, waiting = 0;
     for (size_t g = 0; g < group_count; ++g) {
-        down_bytes += layer.experts_[groups[g].expert].down.panel_bytes;
+        down_bytes += layer.experts_[groups[g].expert].form().down.panel_bytes;
     }
     runs[run_count++] = 0;
     for (size_t g = 0; g + 1 < group_count; ++g) {
@@ -333,18 +379,25 @@ void Experts::Chunk::list_runs() {
     const size_t panels = divide_up(layer.hidden_, kPanelRows);
     down_width = run_count > 1 ? prefill_width(panels, 2, lease.threads())
                                : panels_per_task(panels, down_bytes, lease.threads());
-    down_blocks = divide_up(panels, down_width);
-    turns = lease.scratch<Turn>(kTurns, down_blocks);
-    for (size_t i = 0; i < down_blocks; ++i) new (&turns[i]) Turn;
+    down_blocks = lease.scratch<size_t>(kDownBlocks, parts() + 1);
+    size_t* const begins = lease.scratch<size_t>(kDownBegins, parts() + 1);
+    down_blocks[0] = begins[0] = 0;
+    for (size_t p = 0; p < parts(); ++p) {
+        down_blocks[p + 1] = down_blocks[p] + divide_up(layer.outer_[p + 1] - layer.outer_[p], down_width);
+        begins[p + 1] = run_count * down_blocks[p + 1];
+    }
+    summing.set({begins, parts() + 1});
+    turns = lease.scratch<Turn>(kTurns, down_blocks[parts()]);
+    for (size_t i = 0; i < down_blocks[parts()]; ++i) new (&turns[i]) Turn;
 }
 
 void Experts::Chunk::allocate() {
     const size_t threads = static_cast<size_t>(lease.threads());
     for (size_t g = 0; g < group_count; ++g) {
         const Group& group = groups[g];
-        const Expert& expert = layer.experts_[group.expert];
-        const Policy gate = group.gate ? Policy::kBf16 : policy(expert.gate);
-        const Policy up = group.up ? Policy::kBf16 : policy(expert.up);
+        const Part& form = layer.experts_[group.expert].form();
+        const Policy gate = group.gate ? Policy::kBf16 : policy(form.gate);
+        const Policy up = group.up ? Policy::kBf16 : policy(form.up);
         for (const Policy p : {gate, up}) {
             token_stride[static_cast<size_t>(p)] = prepared_bytes(p, layer.hidden_);
         }
@@ -365,15 +418,13 @@ void Experts::Chunk::allocate() {
     sums = lease.scratch<float>(kSums, tokens * layer.hidden_);
     preparing.set(tokens);
     gathering.set(tile_count);
-    multiplying.set(task_count);
-    summing.set(run_count * down_blocks);
 }
 
 // Memory of inputs in tiles, and of h in tiles or rows, one group after the other.
 void Experts::Chunk::allocate_hidden() {
     size_t input_bytes = 0, hidden_bytes = 0;
     const auto row_bytes = [&](const Group& group) {
-        return prepared_bytes(policy(layer.experts_[group.expert].down), layer.intermediate_);
+        return prepared_bytes(policy(layer.experts_[group.expert].form().down), layer.intermediate_);
     };
     const auto group_bytes = [&](const Group& group) {
         return group.down ? group.hidden.total_bytes() : group.count * row_bytes(group);
@@ -437,9 +488,9 @@ void Experts::Chunk::gate_up(const Worker& worker) {
 // h of a task's columns.
 void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
-    const Expert& expert = layer.experts_[group.expert];
+    const Part& part = layer.experts_[group.expert].parts[task.part];
     const bool gated = layer.gating_.has_gate();
-    if (gated && group.gate && group.up && expert.gate.format == expert.up.format) {
+    if (gated && group.gate && group.up && part.gate.format == part.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
     float* const gate = out(worker);
@@ -454,8 +505,8 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
         }
         add_bias(from_column(bias, task), stride, count, stride, to);
     };
-    if (gated) product(expert.gate, expert.gate_bias, group.gate, gate);
-    product(expert.up, expert.up_bias, group.up, up);
+    if (gated) product(part.gate, part.gate_bias, group.gate, gate);
+    product(part.up, part.up_bias, group.up, up);
     activate(gate, up, count * stride, gate);
     keep_hidden(worker, task, row, count, gate, stride);
 }
@@ -463,12 +514,12 @@ void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t
 // The same in one pass over the tiles of inputs; a row of gate's results and one of up's lie side by side.
 void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count) {
     const Group& group = groups[task.group];
-    const Expert& expert = layer.experts_[group.expert];
+    const Part& part = layer.experts_[group.expert].parts[task.part];
     float* const both = out(worker);
     const size_t width = task.width * kPanelRows;
-    multiply(worker, expert.gate, task.panel, task.width, group.inputs, row, count, both, &expert.up);
-    add_bias(from_column(expert.gate_bias, task), width, count, 2 * width, both);
-    add_bias(from_column(expert.up_bias, task), width, count, 2 * width, both + width);
+    multiply(worker, part.gate, task.panel, task.width, group.inputs, row, count, both, &part.up);
+    add_bias(from_column(part.gate_bias, task), width, count, 2 * width, both);
+    add_bias(from_column(part.up_bias, task), width, count, 2 * width, both + width);
     for (size_t i = 0; i < count; ++i) {
         float* const gate = both + 2 * i * width;
         activate(gate, gate + width, width, gate);
@@ -481,8 +532,8 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
 void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count,
                                  const float* h, size_t stride) {
     const Group& group = groups[task.group];
-    const Policy rounding = group.down ? Policy::kBf16 : policy(layer.experts_[group.expert].down);
-    const size_t begin = task.panel * kPanelRows;
+    const Policy rounding = group.down ? Policy::kBf16 : policy(layer.experts_[group.expert].form().down);
+    const size_t begin = (layer.inner_[task.part] + task.panel) * kPanelRows;
     const size_t end = std::min(begin + task.width * kPanelRows, layer.intermediate_);
     uint8_t* const scratch = row_scratch(worker);
     for (size_t i = 0; i < count; ++i) {
@@ -498,51 +549,52 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 // Tasks of one block of columns take turns in the order of the experts, so sums need no atomics and have one
 // order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
 void Experts::Chunk::down(const Worker& worker) {
-    const size_t panels = divide_up(layer.hidden_, kPanelRows);
-    summing.run(worker, [&](size_t i, size_t) {
-        const size_t run = i / down_blocks, block = i % down_blocks, panel = block * down_width;
-        const size_t width = std::min(down_width, panels - panel), begin = panel * kPanelRows;
+    summing.run(worker, [&](size_t i, size_t part) {
+        const size_t first = down_blocks[part], blocks = down_blocks[part + 1] - first;
+        const size_t at = i - run_count * first, run = at / blocks, panel = at % blocks * down_width;
+        const size_t width = std::min(down_width, layer.outer_[part + 1] - layer.outer_[part] - panel);
+        const size_t begin = (layer.outer_[part] + panel) * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);
-        turns[block].wait(worker, static_cast<uint32_t>(run));
+        Turn& turn = turns[first + at % blocks];
+        turn.wait(worker, static_cast<uint32_t>(run));
         for (size_t t = 0; t < tokens && run == 0; ++t) {
             std::fill_n(sums + t * layer.hidden_ + begin, columns, 0.0f);
         }
-        for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], panel, width);
+        for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], part, panel, width);
         for (size_t t = 0; t < tokens && run + 1 == run_count; ++t) {
-            const size_t at = t * layer.hidden_ + begin;
-            write_row(sums + at, columns, call.dtype, call.y, first_token * layer.hidden_ + at);
+            const size_t to = t * layer.hidden_ + begin;
+            write_row(sums + to, columns, call.dtype, call.y, first_token * layer.hidden_ + to);
         }
-        turns[block].pass();
+        turn.pass();
     });
 }
 
-void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t panel, size_t width) {
-    const PanelMatrix& weight = layer.experts_[group.expert].down;
+void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t part, size_t panel,
+                                size_t width) {
+    const Part& weights = layer.experts_[group.expert].parts[part];
+    const float* const bias = weights.down_bias ? weights.down_bias + panel * kPanelRows : nullptr;
     float* const to = out(worker);
     const size_t most = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
     for (size_t row = 0; row < group.count; row += most) {
         const size_t count = std::min(most, group.count - row);
         if (group.down) {
-            multiply(worker, weight, panel, width, group.hidden, row, count, to);
+            multiply(worker, weights.down, panel, width, group.hidden, row, count, to);
         } else {
-            multiply(weight, panel, width, hidden_rows + group.first + row, count, to);
+            multiply(weights.down, panel, width, hidden_rows + group.first + row, count, to);
         }
-        add(group, row, count, panel, width, to);
+        add_bias(bias, width * kPanelRows, count, width * kPanelRows, to);
+        add(group, row, count, (layer.outer_[part] + panel) * kPanelRows, width * kPanelRows, to);
     }
 }
 
-void Experts::Chunk::add(const Group& group, size_t row, size_t count, size_t panel, size_t width,
+// The product's columns, `stride` of them, belong to those of y from `begin` on.
+void Experts::Chunk::add(const Group& group, size_t row, size_t count, size_t begin, size_t stride,
                          const float* out) {
-    const size_t stride = width * kPanelRows, begin = panel * kPanelRows;
     const size_t columns = std::min(stride, layer.hidden_ - begin);
-    const float* const bias = layer.experts_[group.expert].down_bias;
     for (size_t i = 0; i < count; ++i) {
         const Route& route = routes[group.first + row + i];
         float* const sum = sums + route.token * layer.hidden_ + begin;
-        for (size_t j = 0; j < columns && !bias; ++j) sum[j] += route.weight * out[i * stride + j];
-        for (size_t j = 0; j < columns && bias; ++j) {
-            sum[j] += route.weight * (out[i * stride + j] + bias[begin + j]);
-        }
+        for (size_t j = 0; j < columns; ++j) sum[j] += route.weight * out[i * stride + j];
     }
 }
 

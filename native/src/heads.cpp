@@ -21,7 +21,7 @@ uint8_t* row_at(const HeadRows& rows, Dtype dtype, size_t token, size_t head) {
 HeadLinear::HeadLinear(Pool& pool, const Kernels& kernels, const std::vector<StoredMatrix>& heads)
     : pool_(pool), kernels_(kernels) {
     if (heads.empty()) throw std::invalid_argument("expected at least one head");
-    const PanelMatrix shape = panel_shape(kernels, heads[0]);
+    const PanelMatrix shape = panel_shape(kernels, heads[0], 0, divide_up(heads[0].rows, kPanelRows));
     for (const StoredMatrix& head : heads) {
         if (head.format != shape.format || head.rows != shape.rows || head.cols != shape.cols) {
             throw std::invalid_argument("the weights of all heads must have one format and shape");
@@ -30,11 +30,13 @@ HeadLinear::HeadLinear(Pool& pool, const Kernels& kernels, const std::vector<Sto
     Pool::Lease lease(pool_);
     memory_ = lease.weights(heads.size() * shape.bytes(), 0, 1);
     weights_.assign(heads.size(), shape);
+    std::vector<Packing> jobs;
     for (size_t h = 0; h < heads.size(); ++h) {
         uint8_t* const panels = memory_.data() + h * shape.bytes();
-        pack(lease, kernels_, heads[h], panels);
+        jobs.push_back({&heads[h], 0, shape.panel_count(), panels});
         weights_[h].panels = panels;
     }
+    pack(lease, kernels_, jobs, std::vector<size_t>{0, jobs.size()});
 }
 
 void HeadLinear::forward(Pool::Lease& lease, const HeadRows& x, Dtype dtype, size_t tokens,

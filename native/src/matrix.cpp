@@ -121,24 +121,46 @@ StoredMatrix stored_matrix(const Kernels& kernels, const Description& d) {
             d.scales.stride, scale,  d.zeros.data, d.zeros.stride, group,         d.multiplier};
 }
 
-PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored) {
+PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size_t begin, size_t end) {
+    const size_t rows = std::min(stored.rows, end * kPanelRows) - std::min(stored.rows, begin * kPanelRows);
     const size_t bytes = kernels.formats[stored.format].panel_bytes(stored);
-    return {stored.format, stored.rows, stored.cols, bytes, nullptr};
+    return {stored.format, rows, stored.cols, bytes, nullptr};
 }
 
-void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels) {
-    const FormatEntry& format = kernels.formats[stored.format];
-    const PanelMatrix shape = panel_shape(kernels, stored);
-    // Words of AWQ's rows: 8 panels are a cache line.
-    const size_t width = format.info->layout == Layout::kAwq ? 8 : 1;
-    Phase packing(divide_up(shape.panel_count(), width));
-    const auto task = [&](size_t i, size_t) {
-        const size_t end = std::min((i + 1) * width, shape.panel_count());
-        for (size_t p = i * width; p < end; ++p) {
-            format.pack(stored, p * kPanelRows, panels + p * shape.panel_bytes);
-        }
-    };
-    lease.parallel([&](const Worker& worker) { packing.run(worker, task); }, shape.bytes());
+namespace {
+
+// Panels of a task. Words of AWQ's rows: 8 panels are a cache line.
+size_t task_panels(const Kernels& kernels, const Packing& job) {
+    return kernels.formats[job.from->format].info->layout == Layout::kAwq ? 8 : 1;
+}
+
+void pack_panels(const Kernels& kernels, const Packing& job, size_t begin, size_t end) {
+    const FormatEntry& format = kernels.formats[job.from->format];
+    const size_t bytes = format.panel_bytes(*job.from);
+    for (size_t p = begin; p < end; ++p) {
+        format.pack(*job.from, (job.first + p) * kPanelRows, job.to + p * bytes);
+    }
+}
+
+}  // namespace
+
+void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> jobs,
+          std::span<const size_t> begins) {
+    std::vector<size_t> starts{0};  // each job's first task, and the end
+    for (const Packing& job : jobs) {
+        starts.push_back(starts.back() + divide_up(job.count, task_panels(kernels, job)));
+    }
+    std::vector<size_t> tasks;
+    for (const size_t begin : begins) tasks.push_back(starts[begin]);
+    Phase packing;
+    packing.set(tasks, lease.can_stay(begins.size() - 1));
+    lease.parallel([&](const Worker& worker) {
+        packing.run(worker, [&](size_t task, size_t) {
+            const size_t at = std::ranges::upper_bound(starts, task) - starts.begin() - 1;
+            const size_t width = task_panels(kernels, jobs[at]), panel = (task - starts[at]) * width;
+            pack_panels(kernels, jobs[at], panel, std::min(panel + width, jobs[at].count));
+        });
+    });
 }
 
 size_t prepared_bytes(Policy policy, size_t k) {

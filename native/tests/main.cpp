@@ -27,6 +27,13 @@ constexpr Gating kPlainSilu{Activation::kSilu, {INFINITY, 0.0f}};
 
 int failures = 0;
 
+// Under the thread sanitizer only what uses threads is worth its time.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreads = true;
+#else
+constexpr bool kThreads = false;
+#endif
+
 #define CHECK(condition, ...)                                           \
     do {                                                                \
         if (!(condition)) {                                             \
@@ -156,6 +163,20 @@ std::vector<uint8_t> packed(const Kernels& k, const Stored& stored) {
     return out;
 }
 
+void test_packing_is_the_same_bytes() {
+    const Kernels& oracle = kernels("scalar");
+    for (size_t f = 0; f < kFormatSlots && oracle.formats[f].info; ++f) {
+        const FormatInfo& info = *oracle.formats[f].info;
+        for (const size_t units : {1, 3, 10}) {
+            const Stored stored(oracle, f, 24, info.block == 1 ? units * 9 : units * info.block);
+            const std::vector<uint8_t> expected = packed(oracle, stored);
+            for (const Kernels* k : runnable_kernels()) {
+                CHECK(packed(*k, stored) == expected, "%s %s, %zu units", k->name, info.name, units);
+            }
+        }
+    }
+}
+
 // Whether this CPU can run what a tier compiles besides tile instructions.
 bool decodes(const Tier& tier) {
     const Features tiles = kAmxTile | kAmxInt8 | kAmxBf16 | kOsAmx | kAmxPermission;
@@ -189,7 +210,6 @@ void test_decoding_is_the_same_bits() {
 // Rows `first` .. of x by the prefill kernel; every buffer ends at a guard page.
 std::vector<float> prefill_multiply(const Kernels& k, size_t format, size_t rows, size_t cols,
                                     const Guarded& panels, const float* x, size_t tokens) {
-    const FormatInfo& info = *k.formats[format].info;
     Tiles tiles = tile_shape(k.prefill, tokens, cols);
     const Guarded memory(tiles.total_bytes()), row(prepared_bytes(Policy::kBf16, cols));
     tiles.data = memory.as<uint8_t>();
@@ -271,10 +291,12 @@ void test_prefill_matches_the_decoded_product() {
 
 // A layer of three experts, all rows by the prefill path or none, on some threads.
 std::vector<float> run_layers(const Kernels& k, const StoredMatrix& square, const std::vector<float>& x,
-                              size_t threads, size_t from) {
-    Pool pool(static_cast<int>(threads));
+                              const std::vector<int>& threads, size_t from) {
+    std::vector<ThreadGroup> groups;
+    for (const int count : threads) groups.push_back({count, {}});
+    Pool pool(groups);
     Experts layer(pool, k, 3, 96, 96, kPlainSilu);
-    for (size_t i = 0; i < 3; ++i) layer.load(i, {&square, &square, &square});
+    layer.load(0, std::vector(3, ExpertWeights{&square, &square, &square}));
     const Linear linear(pool, k, square, nullptr);
     const size_t tokens = x.size() / 96;
     std::vector<int64_t> ids(tokens * 2);
@@ -299,14 +321,14 @@ void test_layers_by_both_paths() {
             std::vector<float> x(tokens * 96);
             for (float& value : x) value = random_value() / 8;
             for (const auto& [name, k] : prefill_kernels()) {
-                const std::vector<float> direct = run_layers(k, stored.matrix, x, 2, SIZE_MAX);
-                const std::vector<float> one = run_layers(k, stored.matrix, x, 1, 1);
+                const std::vector<float> direct = run_layers(k, stored.matrix, x, {2}, SIZE_MAX);
+                const std::vector<float> one = run_layers(k, stored.matrix, x, {1}, 1);
                 compare(one, direct, 0.03, name.c_str(), format);  // int8 against bfloat16 activations
-                for (const size_t threads : {2, 3}) {
+                for (const std::vector<int>& threads : {std::vector{3}, {1, 2}, {1, 1, 1, 1}}) {
                     const std::vector<float> more = run_layers(k, stored.matrix, x, threads, 1);
-                    CHECK(one == more, "%s %s: %zu threads", name.c_str(), format, threads);
+                    CHECK(one == more, "%s %s: %zu groups", name.c_str(), format, threads.size());
                 }
-                const std::vector<float> mixed = run_layers(k, stored.matrix, x, 2, 20);
+                const std::vector<float> mixed = run_layers(k, stored.matrix, x, {1, 1}, 20);
                 compare(mixed, direct, 0.03, name.c_str(), format);
             }
         }
@@ -354,14 +376,44 @@ void test_pool() {
     CHECK(ReadProbe(pool, 1 << 20).rate() > 0, "reads");
 }
 
+void test_parts() {
+    Pool pool({{2, {}}, {1, {}}, {1, {}}});
+    constexpr size_t kBegins[] = {0, 40, 40, 43};
+    for (int round = 0; round < 300; ++round) {
+        const bool stay = round % 2;
+        Pool::Lease lease(pool);
+        std::atomic<size_t> sum{0}, strangers{0};
+        size_t last[3] = {};
+        Phase working, checking(1);
+        working.set(kBegins, stay && lease.can_stay(3));
+        lease.parallel([&](const Worker& worker) {
+            working.run(worker, [&](size_t task, size_t part) {
+                sum += task;
+                strangers += worker.group != part;
+                if (task + 1 == kBegins[part + 1]) last[part] = task;
+            });
+            checking.run(worker, [&](size_t, size_t) {
+                CHECK(sum == 43 * 42 / 2, "round %d: %zu", round, sum.load());
+                CHECK(last[0] == 39 && last[2] == 42, "round %d: tasks of another part", round);
+                CHECK(!stay || strangers == 0, "round %d: %zu did not stay", round, strangers.load());
+            });
+        });
+    }
+    const Pool::Lease lease(pool);
+    CHECK((lease.split(9) == std::vector<size_t>{0, 4, 6, 9}), "split by threads");
+    CHECK((lease.split(1) == std::vector<size_t>{0, 0, 0, 1}), "one unit");
+    CHECK(!lease.can_stay(2), "two parts, three groups");
+}
+
 void test_layers_on_threads() {
     Pool pool(2);
     const Kernels& k = kernels();
     const Stored stored(k, k.format("Q8_0"), 64, 64);
     const StoredMatrix& weight = stored.matrix;
     Experts layer(pool, k, 3, 64, 64, kPlainSilu);
-    layer.load(0, {&weight, &weight, &weight});
-    layer.load(2, {&weight, &weight, &weight});
+    const ExpertWeights all{&weight, &weight, &weight};
+    layer.load(0, {&all, 1});
+    layer.load(2, {&all, 1});
     const Linear linear(pool, k, weight, nullptr);
     constexpr size_t kTokens = 530;
     const Guarded x(kTokens * 64 * 4), ids(kTokens * 2 * 8), weights(kTokens * 2 * 4);
@@ -416,14 +468,18 @@ void test_fork() {
 
 int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
-    test_kernels_match_the_oracle();
-    test_preparation_and_activation_are_the_same_bits();
-    test_decoding_is_the_same_bits();
-    test_prefill_matches_the_decoded_product();
+    if (!kThreads) {
+        test_kernels_match_the_oracle();
+        test_preparation_and_activation_are_the_same_bits();
+        test_packing_is_the_same_bytes();
+        test_decoding_is_the_same_bits();
+        test_prefill_matches_the_decoded_product();
+    }
     test_layers_by_both_paths();
     test_attention();
     test_choice();
     test_pool();
+    test_parts();
     test_layers_on_threads();
 #if !defined(__SANITIZE_THREAD__)
     test_fork();

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Run
 
+from kt_cli import checks
 from kt_core.machine import profile
 
 SMALL = [
@@ -146,16 +147,23 @@ def test_ceilings_make_the_profile_that_doctor_and_plans_read(kt: Run, env: dict
     assert str(file) in done.err
     stored = profile.load()
     assert stored is not None and set(stored.read_rates) == {1}
-    checks = {check["name"]: check for check in kt("doctor", "--json").json["checks"]}
-    assert checks["profile"]["status"] == "ok"
-    assert f"{stored.read_rates[1] / 1e9:.1f} GB/s" in checks["profile"]["value"]
-    file.write_text(file.read_text().replace('"cores": ', '"cores": 9'))
-    checks = {check["name"]: check for check in kt("doctor", "--json").json["checks"]}
-    assert checks["profile"]["status"] == "warn"
-    assert "kt microbench ceilings" in checks["profile"]["suggestion"]
+    found = doctor()
+    assert found.status == checks.OK
+    assert f"{stored.read_rates[1] / 1e9:.1f} GB/s" in found.value
+    text = file.read_text()
+    file.write_text(text.replace('"cores": ', '"cores": 9'))
+    found = doctor()
+    assert found.status == checks.WARN
+    assert "kt microbench ceilings" in found.suggestion
     file.write_text("{")
-    checks = {check["name"]: check for check in kt("doctor", "--json").json["checks"]}
-    assert checks["profile"]["status"] == "warn"
+    assert doctor().status == checks.WARN
+    file.unlink()
+    assert doctor().status == checks.OK
+
+
+def doctor() -> checks.Check:
+    """What `kt doctor` says of the profile."""
+    return next(check for check in checks.machine(Path("/")) if check.name == "profile")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

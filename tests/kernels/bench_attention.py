@@ -1,4 +1,4 @@
-"""Speed of attention on this machine: `python tests/kernels/bench_attention.py [threads, decode, prefill, mla, float32, tier=NAME ...]`.
+"""Speed of attention: `bench_attention.py [threads ...] [decode] [prefill] [mla] [float32] [tier=NAME ...]`.
 
 Decode: one query per sequence, over the caches of more layers than the last-level cache holds; GB/s of keys and
 values, and its share of a plain read just before and after. Prefill: one prompt in one call, TFLOP/s counted over

@@ -70,7 +70,7 @@ def test_matches_reference(tier, mix):
         x = cases.inputs(tokens, hidden)
         ids, weights = route(tokens, 6, 3)
         y = call(layer, x, ids, weights)
-        margin = bound(x, ids, weights, parts)
+        margin = bound(x, ids, weights, parts, "silu")
         error, text = cases.worst(y.numpy(), reference.experts(x, ids, weights, parts, "silu"), margin)
         assert error <= 1, (tokens, text)
 

@@ -253,7 +253,8 @@ def test_codes_and_scales_that_are_no_numbers_or_subnormal():
             Matrix("NVFP4", 16, 256, fours[:, :128], scales, scale_format="E4M3", multiplier=0.5),
         ):
             y = Linear(matrix, tier=tier)(x).numpy().T
-            expected = decode_matrix(matrix)
+            with np.errstate(over="ignore"):  # 2^127 times a value
+                expected = decode_matrix(matrix)
             whole = np.isnan(expected).any(axis=1)  # a NaN spoils all of its output
             assert np.isnan(y[whole]).all(), (tier, matrix.format)
             np.testing.assert_allclose(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from quantized_writers import WAYS
 from safetensors.torch import save_file
-from test_experts import RANDOM_BLOCKS
+from test_wrapper import RANDOM_BLOCKS
 
 from kt_core.kernels import METHODS, KTMoEWrapper, reference
 from kt_core.weights import decode_matrix

@@ -67,7 +67,7 @@ def reason(made: Plan, name: str) -> str:
 
 def test_laptop_of_16_gib() -> None:
     made = plan(machine(16, cores=8), spec(4))
-    assert [d.name for d in made.decisions] == ["tier", "threads", "cpus", "context", "dtype", "rules"]
+    assert [d.name for d in made.decisions] == ["tier", "threads", "cpus", "pools", "context", "dtype", "rules"]
     assert all(d.reason and d.source for d in made.decisions)
     assert made.value("threads") == 8 and made.value("context") == 8192
     assert made.value("cpus") is None and made.value("tier") is None and "avx2" in reason(made, "tier")
@@ -155,6 +155,57 @@ def test_pinning_respects_the_affinity() -> None:
     for bad in ([], [3], [4, 99]):
         with pytest.raises(UsageError):
             plan(machine(allowed_cpus=(4, 5)), spec(), cpus=bad)
+
+
+def test_one_node_is_one_pool() -> None:
+    made = plan(machine(cores=8), spec())
+    assert made.value("pools") == [{"threads": 8, "cpus": None, "node": None}]
+    assert "1 NUMA node" in reason(made, "pools")
+    pinned = plan(machine(cores=4, smt=False), spec())
+    assert pinned.value("pools") == [{"threads": 4, "cpus": [0, 1, 2, 3], "node": None}]
+
+
+def test_a_pool_for_each_node() -> None:
+    """Numbers with gaps, a node of memory alone, nodes of different sizes, siblings that are not used."""
+    nodes = {1: (0, 1, 8, 9), 4: (), 5: (2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15)}
+    made = plan(machine(cores=8, numa_nodes=nodes), spec())
+    assert made.value("pools") == [
+        {"threads": 2, "cpus": list(nodes[1]), "node": 1},
+        {"threads": 6, "cpus": list(nodes[5]), "node": 5},
+    ]
+    assert "2 NUMA nodes" in reason(made, "pools")
+    inside = machine(allowed_cpus=(2, 3), limits={"affinity": 2.0, "cores": 2.0}, numa_nodes=nodes)
+    assert plan(inside, spec()).value("pools") == [{"threads": 2, "cpus": [2, 3], "node": None}]
+
+
+def test_each_cpu_of_every_node_has_a_thread_where_all_are_used() -> None:
+    nodes = {0: (0, 1), 1: (2,), 2: (3, 4, 5, 6, 7)}
+    pools = plan(machine(cores=8, smt=False, numa_nodes=nodes), spec()).value("pools")
+    assert [(pool["threads"], pool["cpus"]) for pool in pools] == [(2, [0, 1]), (1, [2]), (5, [3, 4, 5, 6, 7])]
+
+
+def test_fewer_threads_than_nodes_are_one_pool() -> None:
+    nodes = {n: (n, n + 8) for n in range(8)}
+    made = plan(machine(cores=8, numa_nodes=nodes), spec(), threads=3)
+    assert made.value("pools") == [{"threads": 3, "cpus": None, "node": None}]
+    assert "not enough threads" in reason(made, "pools")
+    quota = machine(cores=8, numa_nodes=nodes, limits={"affinity": 16.0, "cores": 8.0, "quota": 1.5})
+    assert len(plan(quota, spec()).value("pools")) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+def test_chosen_number_of_pools(count: int) -> None:
+    """More than the nodes and fewer: equal runs of CPUs; memory is bound where a run lies in one node."""
+    nodes = {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
+    pools = plan(machine(cores=8, smt=False, numa_nodes=nodes), spec(), pools=count).value("pools")
+    assert [cpu for pool in pools for cpu in pool["cpus"]] == list(range(8))
+    assert [pool["threads"] for pool in pools] == [len(pool["cpus"]) for pool in pools]
+    for pool in pools:
+        homes = {node for node, cpus in nodes.items() if set(cpus) & set(pool["cpus"])}
+        assert pool["node"] == (homes.pop() if len(homes) == 1 else None)
+    for bad in (0, 9):
+        with pytest.raises(UsageError):
+            plan(machine(cores=8, smt=False, numa_nodes=nodes), spec(), pools=bad)
 
 
 @pytest.mark.parametrize("architecture", ["aarch64", "ppc64", "unknown"])

@@ -46,3 +46,16 @@ class Running:
 
 
 USER = {"role": "user", "content": "hello"}
+
+
+def error_of(response, status, code=None, param=None):
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"error"} and set(body["error"]) >= {"message", "type", "param", "code"}
+    parts = [body["error"].get(part, "") for part in ("what", "why", "next")]  # kt's own; not with the router's errors
+    assert not any(parts) or body["error"]["message"] == " ".join(filter(None, parts))
+    error = body["error"]
+    assert error["message"] and isinstance(error["message"], str)
+    assert code is None or error["code"] == code
+    assert param is None or error["param"] == param
+    return error["message"]

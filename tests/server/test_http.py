@@ -1,30 +1,14 @@
-"""Raw HTTP: envelopes, validation, streams on the wire, queue, disconnects."""
+"""Raw HTTP: envelopes, validation, streams on the wire."""
 
 import json
-import threading
-import time
 
-import httpx
 import pytest
-from live import USER
+from live import USER, error_of
 from tinymodel import Scripted, byte_tokens
 
 from kt_core.server import openai as openai_dialect
 from kt_core.server import streaming
 from kt_core.server.state import State
-
-
-def error_of(response, status, code=None, param=None):
-    assert response.status_code == status, response.text
-    body = response.json()
-    assert set(body) == {"error"} and set(body["error"]) >= {"message", "type", "param", "code"}
-    parts = [body["error"].get(part, "") for part in ("what", "why", "next")]  # kt's own; not with the router's errors
-    assert not any(parts) or body["error"]["message"] == " ".join(filter(None, parts))
-    error = body["error"]
-    assert error["message"] and isinstance(error["message"], str)
-    assert code is None or error["code"] == code
-    assert param is None or error["param"] == param
-    return error["message"]
 
 
 def events_of(response):
@@ -360,99 +344,6 @@ def test_health(serve):
 
 
 # --- queue and disconnects
-
-
-def background(function):
-    box = []
-    thread = threading.Thread(target=lambda: box.append(function()))
-    thread.start()
-    return thread, box
-
-
-def until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-def test_queue_full(serve):
-    gate = threading.Event()
-    server = serve(Scripted(byte_tokens("ab"), before=lambda step: gate.wait(20)), max_queue=1)
-    running = background(server.chat)
-    until(lambda: server.engine.state()["running"])
-    waiting = background(server.chat)
-    until(lambda: server.engine.state()["waiting"] == 1)
-    for stream in (False, True):
-        response = server.chat(stream=stream)
-        error_of(response, 429, code="queue_full")
-        assert int(response.headers["retry-after"]) >= 1
-    gate.set()
-    for thread, box in (running, waiting):
-        thread.join(20)
-        assert box[0].status_code == 200
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_disconnect_stops_within_a_step(serve, stream):
-    runner = Scripted(byte_tokens("ab"), delay=0.1, loop=True)
-    server = serve(runner)
-    body = {"messages": [USER], "stream": stream}
-    if stream:
-        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, trust_env=False) as response:
-            text = response.iter_text()
-            next(text)
-            until(lambda: runner.steps >= 3)
-    else:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.3, trust_env=False)
-    left = runner.steps
-    server.wait_idle()
-    assert runner.steps <= left + 2  # the step under way, and one for the news to arrive
-    time.sleep(0.3)
-    assert runner.steps <= left + 2
-
-
-def test_disconnect_during_prefill(serve):
-    runner = Scripted(byte_tokens("a"), delay=0.1)
-    server = serve(runner)
-    with pytest.raises(httpx.ReadTimeout):
-        body = {"prompt": [9] * 4000, "stream": True}
-        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=0.15, trust_env=False) as response:
-            list(response.iter_text())
-    server.wait_idle()
-    assert runner.steps < 8  # 4000 tokens are eight chunks
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_waiting_client_that_leaves_disturbs_nobody(serve, stream):
-    gate = threading.Event()
-    runner = Scripted(byte_tokens("abcdef"), before=lambda step: gate.wait(20))
-    server = serve(runner)
-    active = background(server.chat)
-    until(lambda: server.engine.state()["running"])
-    with pytest.raises(httpx.ReadTimeout):
-        body = {"messages": [USER], "stream": stream}
-        if stream:
-            with httpx.stream(
-                "POST", f"{server.url}/v1/chat/completions", json=body, timeout=0.2, trust_env=False
-            ) as r:
-                list(r.iter_text())
-        else:
-            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.2, trust_env=False)
-    until(lambda: server.engine.state()["waiting"] == 0)
-    gate.set()
-    active[0].join(20)
-    assert active[1][0].json()["choices"][0]["message"]["content"] == "abcdef"
-    assert runner.steps == 7  # the one that left was never computed
-
-
-def test_parallel_clients_all_finish(serve):
-    server = serve(Scripted(byte_tokens("hello 🦊")))
-    jobs = [background(lambda: server.chat(stream=False)) for _ in range(10)]
-    for thread, box in jobs:
-        thread.join(20)
-        assert box[0].json()["choices"][0]["message"]["content"] == "hello 🦊"
 
 
 def test_state_needs_an_engine():

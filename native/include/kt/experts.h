@@ -47,33 +47,46 @@ class Experts {
     size_t bytes() const;
     const Kernels& kernels() const { return kernels_; }
 
-    // Packs an expert; loading an index again replaces it. Throws std::invalid_argument for a wrong shape or
-    // index, and for a gate where there is none or none where there is one.
-    void load(size_t index, const ExpertWeights& weights);
+    // Packs experts first, first + 1, ...; loading one again replaces it. Throws std::invalid_argument for a
+    // wrong shape or index, and for a gate where there is none or none where there is one.
+    void load(size_t first, std::span<const ExpertWeights> weights);
 
     // Each expert's path is chosen by its rows in a chunk of the call's tokens. A token's result does not
     // depend on the number of threads, and in deterministic mode not on the other tokens either.
     void forward(const ExpertsCall& call) const;
 
   private:
-    struct Expert {
+    // Some rows of each matrix, in the memory of one group of threads.
+    struct Part {
         PanelMatrix gate, up, down;  // without a gate: gate is up
         const float* gate_bias = nullptr;
         const float* up_bias = nullptr;
         const float* down_bias = nullptr;
-        Arena::Piece memory;  // all of it, biases padded to whole panels; empty: not loaded
+        Arena::Piece memory;  // all of it, biases padded to whole panels
+    };
+    struct Expert {
+        std::vector<Part> parts;  // empty: not loaded
+
+        bool loaded() const { return !parts.empty(); }
+        // What all parts have in common: formats and sizes of a panel.
+        const Part& form() const { return parts.front(); }
+        size_t bytes() const;
     };
     struct Chunk;
 
     size_t tokens_per_chunk(size_t slots) const;
     void check(const char* name, const StoredMatrix& stored, size_t rows, size_t cols) const;
     void check(size_t index, const ExpertWeights& weights) const;
+    Part make_part(Pool::Lease& lease, const ExpertWeights& from, size_t part,
+                   std::vector<Packing>& jobs) const;
 
     Pool& pool_;
     const Kernels& kernels_;
     size_t hidden_;
     size_t intermediate_;
     Gating gating_;
+    std::vector<size_t> inner_;  // panels of the intermediate size that begin the parts, and the end
+    std::vector<size_t> outer_;  // the same of the hidden size
     std::vector<Expert> experts_;
 };
 

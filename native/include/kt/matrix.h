@@ -34,7 +34,7 @@ struct Description {
 // Throws std::invalid_argument where an array has not the size that the format, rows and columns ask for.
 StoredMatrix stored_matrix(const Kernels& kernels, const Description& description);
 
-// A weight in panels of 16 rows. Does not own its memory.
+// A weight, or a part of its rows, in panels of 16 rows. Does not own its memory.
 struct PanelMatrix {
     size_t format = 0;
     size_t rows = 0;
@@ -46,10 +46,21 @@ struct PanelMatrix {
     size_t bytes() const { return panel_count() * panel_bytes; }
 };
 
-PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored);
+// Panels begin .. end - 1 of a stored weight.
+PanelMatrix panel_shape(const Kernels& kernels, const StoredMatrix& stored, size_t begin, size_t end);
 
-// Fills panels (panel_shape(stored).bytes() bytes, 64-byte aligned) on all threads.
-void pack(Pool::Lease& lease, const Kernels& kernels, const StoredMatrix& stored, uint8_t* panels);
+// Panels of a stored weight from `first` on, and where they go: 64-byte aligned.
+struct Packing {
+    const StoredMatrix* from;
+    size_t first;
+    size_t count;
+    uint8_t* to;
+};
+
+// Fills panels on all threads, each part's on its own group where it can be. jobs: part p's are numbers
+// begins[p] .. begins[p + 1] - 1, at most 2^32 panels.
+void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> jobs,
+          std::span<const size_t> begins);
 
 // Bytes of one row of k activations prepared by `policy`, a multiple of 64.
 size_t prepared_bytes(Policy policy, size_t k);

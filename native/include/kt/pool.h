@@ -193,7 +193,7 @@ class Pool {
 
     Function function_ = nullptr;
     void* context_ = nullptr;
-    bool stopping_ = false;
+    std::atomic<bool> stopping_{false};  // a worker that comes late to a region may see it before it must
     alignas(64) std::atomic<uint32_t> region_{0};
     alignas(64) std::atomic<uint32_t> gate_{kClosed};  // kClosed, and the number of workers inside
 };

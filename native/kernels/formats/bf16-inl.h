@@ -8,7 +8,13 @@ struct BF16 {
     static constexpr FormatInfo info{"BF16", Policy::kBf16, 1, 2, 2, 64};
 
     static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
-        for (size_t i = 0; i + 2 <= k; i += 2) {
+        size_t i = 0;
+        for (; i + 8 <= k; i += 8) {
+            Bytes pairs[4];
+            load_columns(rows, 2 * i, pairs);
+            KT_UNROLL for (int j = 0; j < 4; ++j) store_bytes(panel + 32 * i + 64 * j, pairs[j]);
+        }
+        for (; i + 2 <= k; i += 2) {
             for (size_t r = 0; r < kPanelRows; ++r) {
                 store_as(panel + 32 * i + 4 * r, load_as<uint32_t>(rows[r] + 2 * i));
             }

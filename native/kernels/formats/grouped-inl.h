@@ -8,8 +8,8 @@
 namespace kt {
 namespace {
 
-// F brings info, Planes, kHead (bytes before the planes), kMinimum, values (a stored block's 32 integers),
-// and may replace `scale` and `put_head`.
+// F brings info, Planes, kHead (bytes before the planes), kMinimum, and values (a stored block's 32 integers)
+// or, faster, columns (the same of 16 rows as vectors). It may replace `scale` and `put_head`.
 template <class F>
 struct Grouped {
     static KT_INLINE F32x16 scale(const uint8_t* panel) { return load_f16(panel); }
@@ -19,16 +19,20 @@ struct Grouped {
         if (F::kMinimum) store_as(panel + 32 + 2 * r, load_as<uint16_t>(block + 2));
     }
 
+    static KT_INLINE void columns(const uint8_t* const* rows, size_t at, Bytes* v) {
+        Unpacked unpacked;
+        for (size_t r = 0; r < kPanelRows; ++r) F::values(rows[r] + at, unpacked.values[r]);
+        unpacked.to_columns(v);
+    }
+
     static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
         static_assert(F::kHead + F::Planes::kBytes == F::info.step_bytes);
-        for (size_t g = 0; g < k / kGroup; ++g, panel += F::info.step_bytes) {
-            for (size_t r = 0; r < kPanelRows; ++r) {
-                const uint8_t* block = rows[r] + g * F::info.block_bytes;
-                uint8_t values[kGroup];
-                F::values(block, values);
-                F::put_head(block, panel, r);
-                F::Planes::put(panel + F::kHead, r, values);
-            }
+        for (size_t at = 0; at < k / kGroup * F::info.block_bytes;
+             at += F::info.block_bytes, panel += F::info.step_bytes) {
+            for (size_t r = 0; r < kPanelRows; ++r) F::put_head(rows[r] + at, panel, r);
+            Bytes v[8];
+            F::columns(rows, at, v);
+            F::Planes::put(panel + F::kHead, v);
         }
     }
 

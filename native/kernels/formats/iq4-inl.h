@@ -18,7 +18,9 @@ struct IQ4_NL : Grouped<IQ4_NL> {
     static constexpr bool kMinimum = false;
     using Planes = UnevenNibbles;
 
-    static KT_INLINE void values(const uint8_t* block, uint8_t* q) { split_nibbles(block + 2, 16, q); }
+    static KT_INLINE void columns(const uint8_t* const* rows, size_t at, Bytes* v) {
+        load_split_nibbles(rows, at + 2, v);
+    }
 };
 
 struct IQ4_XS : SuperBlock<IQ4_XS> {
@@ -43,8 +45,12 @@ struct IQ4_XS : SuperBlock<IQ4_XS> {
         }
     }
 
-    static KT_INLINE void values(const uint8_t* block, size_t group, uint8_t* q) {
-        split_nibbles(block + 8 + 16 * group, 16, q);
+    static KT_INLINE void put_values(const uint8_t* const* rows, size_t at, uint8_t* q) {
+        for (size_t g = 0; g < kGroups; ++g, q += Planes::kBytes) {
+            Bytes v[8];
+            load_split_nibbles(rows, at + 8 + 16 * g, v);
+            Planes::put(q, v);
+        }
     }
 
     // The scales of 8 groups, one byte each.

@@ -18,7 +18,9 @@ struct MXFP4 : Grouped<MXFP4> {
 
     static KT_INLINE void put_head(const uint8_t* block, uint8_t* panel, size_t r) { panel[r] = block[0]; }
 
-    static KT_INLINE void values(const uint8_t* block, uint8_t* q) { split_nibbles(block + 1, 16, q); }
+    static KT_INLINE void columns(const uint8_t* const* rows, size_t at, Bytes* v) {
+        load_split_nibbles(rows, at + 1, v);
+    }
 };
 
 struct MXFP4_HF {

@@ -1,7 +1,7 @@
 // How 32 values along K of 16 rows lie in a panel: eight vectors of 64 bytes, vector i holding elements
 // 4i..4i+3 of every row, folded into planes of 4, 2 and 1 bits of the same order.
 //
-// Each kind has kBytes; `put` (the 32 values of row r); `pair<V>` (vectors 2V and 2V + 1); `start` (the
+// Each kind has kBytes; `put` (from the eight vectors); `pair<V>` (vectors 2V and 2V + 1); `start` (the
 // integer sum before its first product, which takes the zero point off: First and Second say which halves
 // of the group the sum runs over); and kZero, that zero point, for `unpack`.
 #pragma once
@@ -9,32 +9,46 @@
 namespace kt {
 namespace {
 
-KT_INLINE void put_nibbles(uint8_t* q, size_t r, const uint8_t* values) {
-    for (size_t v = 0; v < 4; ++v) {
-        const uint32_t low = load_as<uint32_t>(values + 8 * v), high = load_as<uint32_t>(values + 8 * v + 4);
-        store_as(q + 64 * v + 4 * r, (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4);
+// The eight vectors of a group from rows of 32 bytes.
+KT_INLINE void load_eight_columns(const uint8_t* const* rows, size_t at, Bytes* v) {
+    load_columns(rows, at, v);
+    load_columns(rows, at + 16, v + 4);
+}
+
+// From rows of 16 bytes whose low nibbles are the first half and whose high ones the second.
+KT_INLINE void load_split_nibbles(const uint8_t* const* rows, size_t at, Bytes* v) {
+    Bytes both[4];
+    load_columns(rows, at, both);
+    KT_UNROLL for (int i = 0; i < 4; ++i) {
+        v[i] = low_nibbles(both[i]);
+        v[4 + i] = high_nibbles(both[i]);
+    }
+}
+
+KT_INLINE void put_nibbles(uint8_t* q, const Bytes* v) {
+    KT_UNROLL for (int i = 0; i < 4; ++i) {
+        store_bytes(q + 64 * i, with_bits<0xf0, 4>(bits<0x0f, 0>(v[2 * i]), v[2 * i + 1]));
     }
 }
 
 // Bits Shift and Shift + 1 of each value: vectors 0..3 in the first plane, 4..7 in the second.
 template <int Shift>
-KT_INLINE void put_two_bits(uint8_t* q, size_t r, const uint8_t* values) {
-    for (size_t plane = 0; plane < 2; ++plane) {
-        uint32_t all = 0;
-        for (size_t i = 0; i < 4; ++i) {
-            const uint32_t four = load_as<uint32_t>(values + 16 * plane + 4 * i);
-            all |= (four >> Shift & 0x03030303u) << (2 * i);
-        }
-        store_as(q + 64 * plane + 4 * r, all);
+KT_INLINE void put_two_bits(uint8_t* q, const Bytes* v) {
+    KT_UNROLL for (int plane = 0; plane < 2; ++plane, v += 4) {
+        const Bytes first = with_bits<0x0c, 2 - Shift>(bits<0x03, -Shift>(v[0]), v[1]);
+        store_bytes(q + 64 * plane,
+                    with_bits<0xc0, 6 - Shift>(with_bits<0x30, 4 - Shift>(first, v[2]), v[3]));
     }
 }
 
 // Bit Shift of each value.
-template <int Shift>
-KT_INLINE void put_one_bit(uint8_t* q, size_t r, const uint8_t* values) {
-    uint32_t all = 0;
-    for (size_t i = 0; i < 8; ++i) all |= (load_as<uint32_t>(values + 4 * i) >> Shift & 0x01010101u) << i;
-    store_as(q + 4 * r, all);
+template <int Shift, int I = 0>
+KT_INLINE Bytes one_bit(const Bytes* v) {
+    if constexpr (I == 0) {
+        return bits<1, -Shift>(v[0]);
+    } else {
+        return with_bits<1 << I, I - Shift>(one_bit<Shift, I - 1>(v), v[I]);
+    }
 }
 
 // Values below 16.
@@ -43,7 +57,7 @@ struct Nibbles {
     static constexpr size_t kBytes = 256;
     static constexpr float kZero = Zero;
 
-    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) { put_nibbles(q, r, values); }
+    static KT_INLINE void put(uint8_t* q, const Bytes* v) { put_nibbles(q, v); }
 
     template <int V>
     static KT_INLINE BytePair pair(const uint8_t* q) {
@@ -63,9 +77,9 @@ template <int Zero>
 struct FiveBits : Nibbles<Zero> {
     static constexpr size_t kBytes = 320;
 
-    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) {
-        put_nibbles(q, r, values);
-        put_one_bit<4>(q + 256, r, values);
+    static KT_INLINE void put(uint8_t* q, const Bytes* v) {
+        put_nibbles(q, v);
+        store_bytes(q + 256, one_bit<4, 7>(v));
     }
 
     template <int V>
@@ -81,9 +95,9 @@ template <int Zero>
 struct SixBits : Nibbles<Zero> {
     static constexpr size_t kBytes = 384;
 
-    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) {
-        put_nibbles(q, r, values);
-        put_two_bits<4>(q + 256, r, values);
+    static KT_INLINE void put(uint8_t* q, const Bytes* v) {
+        put_nibbles(q, v);
+        put_two_bits<4>(q + 256, v);
     }
 
     template <int V>
@@ -99,7 +113,7 @@ struct SixBits : Nibbles<Zero> {
 struct TwoBits : Nibbles<0> {
     static constexpr size_t kBytes = 128;
 
-    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) { put_two_bits<0>(q, r, values); }
+    static KT_INLINE void put(uint8_t* q, const Bytes* v) { put_two_bits<0>(q, v); }
 
     template <int V>
     static KT_INLINE BytePair pair(const uint8_t* q) {
@@ -114,9 +128,9 @@ template <int Zero>
 struct ThreeBits : Nibbles<Zero> {
     static constexpr size_t kBytes = 192;
 
-    static KT_INLINE void put(uint8_t* q, size_t r, const uint8_t* values) {
-        put_two_bits<0>(q, r, values);
-        put_one_bit<2>(q + 128, r, values);
+    static KT_INLINE void put(uint8_t* q, const Bytes* v) {
+        put_two_bits<0>(q, v);
+        store_bytes(q + 128, one_bit<2, 7>(v));
     }
 
     template <int V>
@@ -213,6 +227,17 @@ KT_INLINE void unpack_pairs(const uint8_t* q, const F32x16& scale, const F32x16&
         unpack_pairs<Q, Begin + 1, End>(q, scale, offset, out);
     }
 }
+
+// 32 values of each of 16 rows as they come from a format's plain C++, on their way to vectors.
+struct Unpacked {
+    uint8_t values[kPanelRows][kGroup];
+
+    KT_INLINE void to_columns(Bytes* v) const {
+        const uint8_t* rows[kPanelRows];
+        for (size_t r = 0; r < kPanelRows; ++r) rows[r] = values[r];
+        load_eight_columns(rows, 0, v);
+    }
+};
 
 // Values of a stored block's bytes: low nibbles are the first half, high ones the second.
 KT_INLINE void split_nibbles(const uint8_t* bytes, size_t count, uint8_t* values) {

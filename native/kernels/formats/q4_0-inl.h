@@ -13,7 +13,9 @@ struct Q4_0 : Grouped<Q4_0> {
     static constexpr bool kMinimum = false;
     using Planes = Nibbles<8>;
 
-    static KT_INLINE void values(const uint8_t* block, uint8_t* q) { split_nibbles(block + 2, 16, q); }
+    static KT_INLINE void columns(const uint8_t* const* rows, size_t at, Bytes* v) {
+        load_split_nibbles(rows, at + 2, v);
+    }
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 // With activations s * a:  sum w x = d s sum(q a) + m s sum(a); sum(a) comes with the prepared row.
 #pragma once
 
+#include "planes-inl.h"
+
 namespace kt {
 namespace {
 
@@ -13,18 +15,14 @@ struct Q4_1 {
 
     static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
         for (size_t g = 0; g < k / kGroup; ++g, panel += info.step_bytes) {
+            const size_t at = g * info.block_bytes;
             for (size_t r = 0; r < kPanelRows; ++r) {
-                const uint8_t* block = rows[r] + g * info.block_bytes;
-                store_as(panel + 2 * r, load_as<uint16_t>(block));
-                store_as(panel + 32 + 2 * r, load_as<uint16_t>(block + 2));
-                for (size_t half = 0; half < 2; ++half) {
-                    const uint32_t a = load_as<uint32_t>(block + 4 + 8 * half);
-                    const uint32_t b = load_as<uint32_t>(block + 8 + 8 * half);
-                    uint8_t* out = panel + 64 + 64 * half + 4 * r;
-                    store_as(out, (a & 0x0f0f0f0fu) | (b & 0x0f0f0f0fu) << 4);
-                    store_as(out + 128, (a & 0xf0f0f0f0u) >> 4 | (b & 0xf0f0f0f0u));
-                }
+                store_as(panel + 2 * r, load_as<uint16_t>(rows[r] + at));
+                store_as(panel + 32 + 2 * r, load_as<uint16_t>(rows[r] + at + 2));
             }
+            Bytes v[8];
+            load_split_nibbles(rows, at + 4, v);
+            put_nibbles(panel + 64, v);
         }
     }
 

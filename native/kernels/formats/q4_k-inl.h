@@ -8,30 +8,24 @@
 namespace kt {
 namespace {
 
-// Scales 0..7, then minimums 0..7. Bytes 0..3 and 4..7 hold numbers 0..3 of each, and above them the upper
-// two bits of numbers 4..7, whose nibbles are bytes 8..11 (scale low, minimum high).
-KT_INLINE void scales_and_minimums(const uint8_t* packed, uint8_t* numbers) {
-    for (size_t j = 0; j < 4; ++j) {
-        const uint8_t a = packed[j], b = packed[4 + j], c = packed[8 + j];
-        numbers[j] = a & 63;
-        numbers[4 + j] = static_cast<uint8_t>((c & 15) | a >> 6 << 4);
-        numbers[8 + j] = b & 63;
-        numbers[12 + j] = static_cast<uint8_t>(c >> 4 | b >> 6 << 4);
-    }
-}
-
 template <class F>
 struct WithMinimums : SuperBlock<F> {
     static constexpr size_t kHead = 256;
     static constexpr size_t kSub = 32;
     static constexpr bool kMinimum = true;
 
-    static KT_INLINE void put_head(const uint8_t* block, uint8_t* panel, size_t r) {
-        store_as(panel + 2 * r, load_as<uint16_t>(block));
-        store_as(panel + 32 + 2 * r, load_as<uint16_t>(block + 2));
-        uint8_t numbers[16];
-        scales_and_minimums(block + 4, numbers);
-        put_six_bits(panel + 64, r, numbers);
+    static KT_INLINE void put_heads(const uint8_t* const* rows, size_t at, uint8_t* panel) {
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            store_as(panel + 2 * r, load_as<uint16_t>(rows[r] + at));
+            store_as(panel + 32 + 2 * r, load_as<uint16_t>(rows[r] + at + 2));
+        }
+        // Bytes 0..3 (a) and 4..7 (b) hold scales and minimums 0..3, and above them the upper two bits of
+        // numbers 4..7, whose nibbles are bytes 8..11 (c; scale low, minimum high).
+        Bytes head[4];
+        load_columns(rows, at, head);
+        const Bytes a = by_byte(head[1]), b = by_byte(head[2]), c = by_byte(head[3]);
+        put_six_bits(panel + 64, bits<0x3f, 0>(a), with_bits<0x30, -2>(low_nibbles(c), a), bits<0x3f, 0>(b),
+                     with_bits<0x30, -2>(high_nibbles(c), b));
     }
 
     static KT_INLINE Subs subs(const uint8_t* panel, uint8_t* buffer) {
@@ -44,9 +38,15 @@ struct Q4_K : WithMinimums<Q4_K> {
     static constexpr FormatInfo info{"Q4_K", Policy::kInt8, 256, 144, 256, 2304};
     using Planes = Nibbles<0>;
 
-    static KT_INLINE void values(const uint8_t* block, size_t group, uint8_t* q) {
-        const uint8_t* bytes = block + 16 + 32 * (group / 2);
-        for (size_t i = 0; i < kGroup; ++i) q[i] = bytes[i] >> (4 * (group % 2)) & 15;
+    static KT_INLINE void put_values(const uint8_t* const* rows, size_t at, uint8_t* q) {
+        for (size_t g = 0; g < kGroups; g += 2, q += 2 * Planes::kBytes) {
+            Bytes both[8], v[8];
+            load_eight_columns(rows, at + 16 + 16 * g, both);
+            KT_UNROLL for (int i = 0; i < 8; ++i) v[i] = low_nibbles(both[i]);
+            Planes::put(q, v);
+            KT_UNROLL for (int i = 0; i < 8; ++i) v[i] = high_nibbles(both[i]);
+            Planes::put(q + Planes::kBytes, v);
+        }
     }
 };
 
@@ -54,12 +54,16 @@ struct Q5_K : WithMinimums<Q5_K> {
     static constexpr FormatInfo info{"Q5_K", Policy::kInt8, 256, 176, 256, 2816};
     using Planes = FiveBits<0>;
 
-    static KT_INLINE void values(const uint8_t* block, size_t group, uint8_t* q) {
-        const uint8_t *fifth = block + 16, *bytes = block + 48 + 32 * (group / 2);
-        for (size_t i = 0; i < kGroup; ++i) {
-            const int low = bytes[i] >> (4 * (group % 2)) & 15;
-            q[i] = static_cast<uint8_t>(low | (fifth[i] >> group & 1) << 4);
-        }
+    template <int G = 0>
+    static KT_INLINE void put_values(const uint8_t* const* rows, size_t at, uint8_t* q) {
+        Bytes fifth[8], both[8], v[8];
+        load_eight_columns(rows, at + 16, fifth);
+        load_eight_columns(rows, at + 48 + 16 * G, both);
+        KT_UNROLL for (int i = 0; i < 8; ++i) v[i] = with_bits<0x10, 4 - G>(low_nibbles(both[i]), fifth[i]);
+        Planes::put(q, v);
+        KT_UNROLL for (int i = 0; i < 8; ++i) v[i] = with_bits<0x10, 3 - G>(high_nibbles(both[i]), fifth[i]);
+        Planes::put(q + Planes::kBytes, v);
+        if constexpr (G < 6) put_values<G + 2>(rows, at, q + 2 * Planes::kBytes);
     }
 };
 

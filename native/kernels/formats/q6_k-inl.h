@@ -16,17 +16,36 @@ struct Q6_K : SuperBlock<Q6_K> {
     static constexpr bool kMinimum = false;
     using Planes = SixBits<32>;
 
-    static KT_INLINE void put_head(const uint8_t* block, uint8_t* panel, size_t r) {
-        store_as(panel + 2 * r, load_as<uint16_t>(block + 208));
-        for (size_t j = 0; j < 16; ++j) panel[32 + 16 * j + r] = block[192 + j];
+    static KT_INLINE void put_heads(const uint8_t* const* rows, size_t at, uint8_t* panel) {
+        for (size_t r = 0; r < kPanelRows; ++r) {
+            store_as(panel + 2 * r, load_as<uint16_t>(rows[r] + at + 208));
+        }
+        Bytes scales[4];
+        load_columns(rows, at + 192, scales);
+        KT_UNROLL for (int i = 0; i < 4; ++i) store_bytes(panel + 32 + 64 * i, by_byte(scales[i]));
     }
 
-    static KT_INLINE void values(const uint8_t* block, size_t group, uint8_t* q) {
-        const size_t half = group / 4, g = group % 4;
-        const uint8_t *low = block + 64 * half + 32 * (g % 2), *high = block + 128 + 32 * half;
-        for (size_t i = 0; i < kGroup; ++i) {
-            const int nibble = low[i] >> (4 * (g / 2)) & 15;
-            q[i] = static_cast<uint8_t>(nibble | (high[i] >> (2 * g) & 3) << 4);
+    // Group G of a half: low or high nibbles, with the upper bits that belong to them.
+    template <int G>
+    static KT_INLINE void put_group(const Bytes* nibbles, const Bytes* high, uint8_t* q) {
+        Bytes v[8];
+        KT_UNROLL for (int i = 0; i < 8; ++i) {
+            const Bytes low = G < 2 ? low_nibbles(nibbles[i]) : high_nibbles(nibbles[i]);
+            v[i] = with_bits<0x30, 4 - 2 * G>(low, high[i]);
+        }
+        Planes::put(q + G * Planes::kBytes, v);
+    }
+
+    static KT_INLINE void put_values(const uint8_t* const* rows, size_t at, uint8_t* q) {
+        for (size_t half = 0; half < 2; ++half, q += 4 * Planes::kBytes) {
+            Bytes even[8], odd[8], high[8];
+            load_eight_columns(rows, at + 64 * half, even);
+            load_eight_columns(rows, at + 64 * half + 32, odd);
+            load_eight_columns(rows, at + 128 + 32 * half, high);
+            put_group<0>(even, high, q);
+            put_group<1>(odd, high, q);
+            put_group<2>(even, high, q);
+            put_group<3>(odd, high, q);
         }
     }
 

@@ -3,6 +3,8 @@
 // (4 consecutive k of 16 rows are one 64-byte vector: vpdpbusd's order and an AMX B tile's).
 #pragma once
 
+#include "planes-inl.h"
+
 namespace kt {
 namespace {
 
@@ -11,14 +13,13 @@ struct Q8_0 {
 
     static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
         for (size_t g = 0; g < k / kGroup; ++g, panel += info.step_bytes) {
+            const size_t at = g * info.block_bytes;
             for (size_t r = 0; r < kPanelRows; ++r) {
-                const uint8_t* block = rows[r] + g * info.block_bytes;
-                store_as(panel + 2 * r, load_as<uint16_t>(block));
-                for (size_t j = 0; j < 8; ++j) {
-                    const uint32_t q = load_as<uint32_t>(block + 2 + 4 * j);
-                    store_as(panel + 32 + 64 * j + 4 * r, q ^ 0x80808080u);
-                }
+                store_as(panel + 2 * r, load_as<uint16_t>(rows[r] + at));
             }
+            Bytes v[8];
+            load_eight_columns(rows, at + 2, v);
+            KT_UNROLL for (int j = 0; j < 8; ++j) store_bytes(panel + 32 + 64 * j, plus_128(v[j]));
         }
     }
 

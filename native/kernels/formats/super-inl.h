@@ -33,6 +33,14 @@ KT_INLINE void put_six_bits(uint8_t* p, size_t r, const uint8_t* numbers) {
     }
 }
 
+// The same for 16 rows at once: arrays of 16 of the numbers 0..3, 4..7, 8..11 and 12..15.
+KT_INLINE void put_six_bits(uint8_t* p, const Bytes& a, const Bytes& b, const Bytes& c, const Bytes& d) {
+    store_bytes(p, with_bits<0xf0, 4>(bits<0x0f, 0>(a), b));
+    store_bytes(p + 64, with_bits<0xf0, 4>(bits<0x0f, 0>(c), d));
+    const Bytes lower = with_bits<0x0c, -2>(bits<0x03, -4>(a), b);
+    store_bytes(p + 128, with_bits<0xc0, 2>(with_bits<0x30, 0>(lower, c), d));
+}
+
 // Those numbers as 16 arrays of 16 bytes.
 KT_INLINE void six_bits(const uint8_t* p, uint8_t* out) {
     const Bytes first = load_bytes(p), second = load_bytes(p + 64), high = load_bytes(p + 128);
@@ -49,8 +57,8 @@ struct Group {
 };
 constexpr size_t kScratch = 576 + 64;
 
-// F brings info, Planes, kHead, kSub, kMinimum, put_head, values (a group's 32 integers) and subs, and may
-// replace what stands first here.
+// F brings info, Planes, kHead, kSub, kMinimum, subs, and of one row put_head and values (a group's 32
+// integers) or, faster, of 16 rows put_heads and put_values; it may replace what stands first here.
 template <class F>
 struct SuperBlock {
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
@@ -62,18 +70,25 @@ struct SuperBlock {
         return {panel + F::kHead + g * F::Planes::kBytes, subs.scales + g * (kGroup / F::kSub) * 16};
     }
 
+    static KT_INLINE void put_heads(const uint8_t* const* rows, size_t at, uint8_t* panel) {
+        for (size_t r = 0; r < kPanelRows; ++r) F::put_head(rows[r] + at, panel, r);
+    }
+
+    static KT_INLINE void put_values(const uint8_t* const* rows, size_t at, uint8_t* q) {
+        for (size_t g = 0; g < kGroups; ++g, q += F::Planes::kBytes) {
+            Unpacked unpacked;
+            for (size_t r = 0; r < kPanelRows; ++r) F::values(rows[r] + at, g, unpacked.values[r]);
+            Bytes v[8];
+            unpacked.to_columns(v);
+            F::Planes::put(q, v);
+        }
+    }
+
     static void pack(const uint8_t* const rows[kPanelRows], size_t k, uint8_t* panel) {
         static_assert(F::kHead + kGroups * F::Planes::kBytes == F::info.step_bytes);
         for (size_t i = 0; i < k / kSuper; ++i, panel += F::info.step_bytes) {
-            for (size_t r = 0; r < kPanelRows; ++r) {
-                const uint8_t* block = rows[r] + i * F::info.block_bytes;
-                F::put_head(block, panel, r);
-                for (size_t g = 0; g < kGroups; ++g) {
-                    uint8_t values[kGroup];
-                    F::values(block, g, values);
-                    F::Planes::put(panel + F::kHead + g * F::Planes::kBytes, r, values);
-                }
-            }
+            F::put_heads(rows, i * F::info.block_bytes, panel);
+            F::put_values(rows, i * F::info.block_bytes, panel + F::kHead);
         }
     }
 
