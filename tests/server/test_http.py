@@ -1,9 +1,6 @@
 """Raw HTTP: envelopes, validation, streams on the wire."""
 
-import http.client
 import json
-import time
-from urllib.parse import urlsplit
 
 import pytest
 from live import USER, error_of
@@ -279,41 +276,6 @@ def test_failure_without_stream_is_a_500(serve):
     server = serve(Scripted(byte_tokens("abc"), before=before))
     assert "boom" in error_of(server.chat(), 500)
     assert server.chat().json()["choices"][0]["message"]["content"] == "abc"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_unforeseen_failure_leaves_the_connection_usable(serve, monkeypatch, stream):
-    """The answer is whole, and the next request of a client that keeps its connection is answered on the same one."""
-    server = serve()
-    address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=10)
-
-    def ask():
-        body = json.dumps({"messages": [USER], "max_tokens": 2, "stream": stream})
-        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-
-    for number in range(5):
-        with monkeypatch.context() as patch:
-            patch.setattr(server.engine, "submit", broken)
-            status, body = ask()
-            assert status == 500 and "TypeError" in json.loads(body)["error"]["message"]
-        if number == 0:
-            socket = connection.sock
-        time.sleep(0.05)  # a close would have arrived by now
-        assert ask()[0] == 200 and connection.sock is socket
-
-
-def broken(*_):
-    raise TypeError("unforeseen")
-
-
-def test_a_refused_upload_ends_cleanly(server, monkeypatch):
-    """More than the limit, sent in pieces: the answer comes whole, whatever becomes of the connection."""
-    monkeypatch.setattr(openai_dialect, "MAX_BODY", 1000)
-    error_of(server.http.post("/v1/completions", content=iter([b"x" * 600] * 5)), 413)
-    assert server.complete(max_tokens=1).status_code == 200
 
 
 def test_timeout(serve):
