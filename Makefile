@@ -7,6 +7,10 @@ PIP = $(VENV)/bin/python -m pip
 CONSTRAINTS ?= constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
+DEV_EXTRA = from importlib.metadata import requires; from packaging.requirements import Requirement; \
+	print(*(f"{r.name}{r.specifier}" for r in map(Requirement, requires("kt-cli")) \
+	if r.marker and r.marker.evaluate({"extra": "dev"})), sep="\n")
+
 SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
 .PHONY: demo test check sanitize install dev format clean
@@ -43,8 +47,10 @@ $(VENV)/installed: $(VENV)/bin/python $(SOURCES)
 	$(PIP) install -c $(CONSTRAINTS) -e .
 	touch $@
 
+# The dev extra's tools alone: installing the project once more would build the kernels once more.
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	$(VENV)/bin/python -c '$(DEV_EXTRA)' > build/dev.txt
+	$(PIP) install -c $(CONSTRAINTS) -r build/dev.txt
 	touch $@
 
 $(OLDER)/installed: constraints-older.txt $(VENV)/installed

@@ -176,7 +176,7 @@ def reference_call(module, inputs) -> np.ndarray:
     if module.orig_module.has_bias:  # gpt-oss: gate and up in turn
         both, down = (weights.tensor(f"{module.key}.{n}_proj_bias").numpy() for n in ("gate_up", "down"))
         biases = {"gate": both[:, ::2], "up": both[:, 1::2], "down": down}
-        activation = ("swiglu_oai", None, TINY["gpt_oss"]["swiglu_limit"])
+        activation = ("swiglu_oai", None, module.orig_module.limit)  # 5.17 does not read the configured one
     parts = {
         e: tuple((*part(weights.expert(module.key, e, n)), biases[n][e] if biases else None) for n in names)
         for e in chosen
