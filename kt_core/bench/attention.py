@@ -72,7 +72,7 @@ class AttentionBench:
         """The largest error of the last query's results over its bound, and 1.
 
         The bound is of sum p |v|: 2e-6 of the largest score's size for an error of the scores, 1e-6 for exp, sums and
-        the division, and 2^-9 for weights that are rounded to bfloat16.
+        the division, and 2^-9 for weights that are rounded to bfloat16: by at most 2^-8 each, but of both signs.
         """
         pages, table = layer = self.cache(1)
         q = self.queries(tokens)
