@@ -1,0 +1,49 @@
+"""The seam between the scheduler and what computes: one step over the new tokens of several sequences."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kt_core.kernels.attention import Batch
+
+
+@dataclass(frozen=True)
+class Step:
+    """The new tokens of B sequences, one sequence after the other, T in all.
+
+    `batch` says which tokens and which pages belong to each sequence; one page table serves all layers. Token t
+    belongs at index `positions[t]` of its sequence, and its keys and values go to `slots[t]`, which is
+    page * keys of a page + place in it. `outputs` are the rows of `tokens` whose logits are wanted.
+    """
+
+    tokens: torch.Tensor  # int64 [T]
+    positions: torch.Tensor  # int64 [T]
+    slots: torch.Tensor  # int64 [T]
+    batch: Batch
+    outputs: torch.Tensor  # int64 [R], rising; R may be 0
+    sequences: tuple[int, ...]  # [B], a number for each sequence that lives, for runners that keep state by it
+
+
+class Runner(Protocol):
+    """A model that computes steps."""
+
+    max_context: int  # tokens of prompt and answer together
+    max_tokens: int  # T of a step at most
+    vocab: int  # length of the logits
+    eos_ids: frozenset[int]  # tokens that end an answer
+    page: int  # keys of a page
+    page_bytes: int  # bytes of a page in all layers together; 0: the runner keeps its own caches and reads no pages
+    shareable: bool  # whether full pages may serve another sequence that begins with the same tokens
+
+    def allocate(self, pages: int) -> None:
+        """Memory for pages 0 .. pages - 1 in every layer; called once, before the first step."""
+        ...
+
+    def forward(self, step: Step) -> torch.Tensor:
+        """Writes the step's keys and values into its slots; returns float32 [R, vocab]."""
+        ...
+
+    def release(self, sequence: int) -> None:
+        """The sequence will not come again: what is kept for it beside pages can go."""
+        ...
