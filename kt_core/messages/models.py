@@ -3,7 +3,7 @@
 MESSAGES: dict[str, tuple[str, str]] = {
     "models.about_demo": (
         "SmolLM2-135M-Instruct as a mixture of 16 experts (8 per token), Q4_1, made on this machine",
-        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个 token用 8 个，Q4_1，在本机生成",
+        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个 token 用 8 个，Q4_1，在本机生成",
     ),
     "models.about_smollm2": (
         "SmolLM2-135M-Instruct, the dense original, Q4_1",
@@ -136,7 +136,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.config_missing": ("{field} is missing", "缺少 {field}"),
     "models.config_top_k": (
         "{k} experts per token of {experts}",
-        "每个 token用 {k} 个专家，但共有 {experts} 个",
+        "每个 token 用 {k} 个专家，但共有 {experts} 个",
     ),
     "models.shape_differs": (
         "{tensor} has shape {shape}, the settings say {expected}",

@@ -121,6 +121,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "run.from_model": ("model", "模型"),
     "run.from_default": ("default", "默认"),
     "run.auto": ("auto", "自动"),
+    "run.pool": ("{threads} threads", "{threads} 个线程"),
+    "run.pool_node": ("node {node}: {threads} threads", "节点 {node}：{threads} 个线程"),
     "run.memory_needed": ("Memory needed", "所需内存"),
     "run.column_reason": ("REASON", "理由"),
     "run.plan_title": ("Plan for {name} ({path})", "{name} 的计划（{path}）"),
