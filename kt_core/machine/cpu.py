@@ -13,7 +13,6 @@ _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512
 _AMX = ("amx_tile", "amx_int8", "amx_bf16")
 _ARM = ("asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2")
 FEATURES = frozenset(_X86 + _AVX512 + _AMX + _ARM)
-_AS_LINUX_SPELLS = {"avx512vbmi": "avx512_vbmi"}  # the one flag without the underscore of its neighbours
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def read_cpuinfo(tree: Tree) -> CpuInfo:
     blocks = [_fields(block) for block in (text or "").split("\n\n")]
     shared = {k: v for block in blocks for k, v in block.items()}
     processors = {int(b["processor"]): b for b in blocks if b.get("processor", "").isdecimal()}
-    flag_sets = [_flags(b[k]) for b in blocks for k in ("flags", "features") if k in b]
+    flag_sets = [set(b[k].lower().split()) for b in blocks for k in ("flags", "features") if k in b]
     features = FEATURES.intersection(*flag_sets) if flag_sets else frozenset()
     name = next((shared[k] for k in ("model name", "processor", "cpu", "hardware") if _is_name(shared.get(k))), "")
     return CpuInfo(name, _architecture(tree, shared), tuple(sorted(features)), processors)
@@ -52,10 +51,6 @@ def read_cpuinfo(tree: Tree) -> CpuInfo:
 def _fields(block: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
     return {key.strip().casefold(): value.strip() for key, _, value in pairs}
-
-
-def _flags(text: str) -> set[str]:
-    return {_AS_LINUX_SPELLS.get(flag, flag) for flag in text.lower().split()}
 
 
 def _is_name(value: str | None) -> bool:

@@ -138,14 +138,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.column_setting": ("SETTING", "设置"),
     "cli.column_value": ("VALUE", "值"),
     "cli.column_origin": ("FROM", "来源"),
+    "cli.column_meaning": ("MEANING", "含义"),
     "cli.origin_default": ("default", "默认"),
     "cli.origin_file": ("file", "文件"),
     "cli.origin_environment": ("environment", "环境变量"),
     "cli.hidden_value": ("(set)", "（已设置）"),
     # kt completion
     "cli.completion_help": (
-        "Print the completion script of a shell",
-        "输出某个 shell 的补全脚本",
+        "Print the completion script of a shell\nA new shell reads it from where the examples put it.",
+        "输出某个 shell 的补全脚本\n新的 shell 会从示例中的位置读取它。",
     ),
     "cli.unknown_shell": (
         "There is no completion for {shell!r}.\nThere is one for: {shells}\nSee: kt completion --help",
@@ -157,11 +158,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "cli.completion_shell": ("bash, zsh or fish", "bash、zsh 或 fish"),
     "cli.completion_examples": (
-        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
-        "kt completion zsh > ~/.zfunc/_kt\n"
-        "kt completion fish > ~/.config/fish/completions/kt.fish",
-        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
-        "kt completion zsh > ~/.zfunc/_kt\n"
-        "kt completion fish > ~/.config/fish/completions/kt.fish",
+        "d=~/.local/share/bash-completion/completions; mkdir -p $d && kt completion bash > $d/kt\n"
+        "mkdir -p ~/.zfunc && kt completion zsh > ~/.zfunc/_kt  # .zshrc: fpath+=~/.zfunc, before compinit\n"
+        "d=~/.config/fish/completions; mkdir -p $d && kt completion fish > $d/kt.fish",
+        "d=~/.local/share/bash-completion/completions; mkdir -p $d && kt completion bash > $d/kt\n"
+        "mkdir -p ~/.zfunc && kt completion zsh > ~/.zfunc/_kt  # .zshrc 中，在 compinit 之前：fpath+=~/.zfunc\n"
+        "d=~/.config/fish/completions; mkdir -p $d && kt completion fish > $d/kt.fish",
     ),
 }

@@ -76,6 +76,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
         "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
     ),
+    "models.repository": (
+        "There is no folder {name}.\nFor a repository of Hugging Face: kt runs it from a folder, once it is downloaded.\n"
+        "hf download {name} --local-dir {folder}, then: kt run ./{folder}",
+        "没有文件夹 {name}。\n如果它是 Hugging Face 的仓库：下载后，kt 从文件夹运行它。\n"
+        "hf download {name} --local-dir {folder}，然后：kt run ./{folder}",
+    ),
     "models.not_pulled": (
         "Model {name} is not on this disk.\nPulled models: {pulled}.\nSee all: kt model list",
         "本机没有模型 {name}。\n已下载：{pulled}。\n查看全部：kt model list",

@@ -39,6 +39,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "not pinned: the threads take a part of the CPUs, which other processes may share",
         "不固定：线程只用部分 CPU，其他进程可能共用",
     ),
+    "plan.unpinned_many": (
+        "not pinned: there are more threads than the {allowed} usable CPUs",
+        "不固定：线程数多于 {allowed} 个可用 CPU",
+    ),
     "plan.one_node": ("one pool: {nodes} NUMA node has CPUs to use", "一个线程池：有 {nodes} 个 NUMA 节点的 CPU 可用"),
     "plan.few_threads": (
         "one pool: there are not enough threads for each of {nodes} NUMA nodes",

@@ -10,7 +10,6 @@ from trees import GIB
 from kt_core.machine import default_threads, probe
 from kt_core.machine.gpu import parse_gpus
 from kt_core.machine.sysfiles import parse_list, parse_mask
-from kt_core.plan.tiers import runnable
 from kt_core.types import Machine
 
 
@@ -223,14 +222,6 @@ def test_a_feature_counts_only_when_every_cpu_has_it(tmp_path: Path) -> None:
     text = trees.x86_cpuinfo(1, "lm avx2 avx512f") + "\n" + trees.x86_cpuinfo(1, "lm avx2").replace(": 0", ": 1")
     machine = probe(trees.write(tmp_path, {"proc/cpuinfo": text}))
     assert machine.features == ("avx2",) and machine.architecture == "x86_64"
-
-
-def test_flags_as_linux_spells_them(tmp_path: Path) -> None:
-    """avx512vbmi alone has no underscore; with the word of its neighbours no CPU would have the tiers that need it."""
-    flags = "avx2 fma f16c avx512f avx512dq avx512bw avx512vl avx512vbmi avx512_vbmi2 avx512_vnni avx512_bf16"
-    text = trees.x86_cpuinfo(2, f"fpu lm sse2 {flags}")
-    found = probe(trees.machine(tmp_path, trees.single(2), proc__cpuinfo=text))
-    assert runnable(found)[-2:] == ["avx512_vbmi", "avx512_bf16"]
 
 
 def test_this_machine() -> None:
