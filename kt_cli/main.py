@@ -242,12 +242,8 @@ def usage_error(failure: Exception) -> UsageError | None:
     if extra:
         return UsageError("cli.extra_argument", words=extra.group(1), command=command)
     if "Missing command" in message:
-        return UsageError("cli.missing_command", command=command, options=_below(ctx))
+        return UsageError("cli.missing_command", command=command, options=output.listed(ctx.command.list_commands(ctx)))
     return UsageError("cli.other_usage", message=message, command=command)
-
-
-def _below(ctx: Any) -> str:
-    return output.listed(ctx.command.list_commands(ctx))
 
 
 def _unknown_option(name: str, ctx: Any, command: str) -> UsageError:

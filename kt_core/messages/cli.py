@@ -145,8 +145,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.hidden_value": ("(set)", "（已设置）"),
     # kt completion
     "cli.completion_help": (
-        "Print the completion script of a shell\nA new shell reads it from where the examples put it.",
-        "输出某个 shell 的补全脚本\n新的 shell 会从示例中的位置读取它。",
+        "Print the completion script of a shell\n"
+        "A new shell reads it from where the examples put it. Make that folder first (mkdir -p); "
+        "for zsh, put fpath+=~/.zfunc before compinit in .zshrc.",
+        "输出某个 shell 的补全脚本\n"
+        "新的 shell 会从示例中的位置读取它。请先创建该文件夹（mkdir -p）；zsh 需在 .zshrc 的 compinit 之前加上 fpath+=~/.zfunc。",
     ),
     "cli.unknown_shell": (
         "There is no completion for {shell!r}.\nThere is one for: {shells}\nSee: kt completion --help",
@@ -158,11 +161,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "cli.completion_shell": ("bash, zsh or fish", "bash、zsh 或 fish"),
     "cli.completion_examples": (
-        "d=~/.local/share/bash-completion/completions; mkdir -p $d && kt completion bash > $d/kt\n"
-        "mkdir -p ~/.zfunc && kt completion zsh > ~/.zfunc/_kt  # .zshrc: fpath+=~/.zfunc, before compinit\n"
-        "d=~/.config/fish/completions; mkdir -p $d && kt completion fish > $d/kt.fish",
-        "d=~/.local/share/bash-completion/completions; mkdir -p $d && kt completion bash > $d/kt\n"
-        "mkdir -p ~/.zfunc && kt completion zsh > ~/.zfunc/_kt  # .zshrc 中，在 compinit 之前：fpath+=~/.zfunc\n"
-        "d=~/.config/fish/completions; mkdir -p $d && kt completion fish > $d/kt.fish",
+        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
+        "kt completion zsh > ~/.zfunc/_kt\n"
+        "kt completion fish > ~/.config/fish/completions/kt.fish",
+        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
+        "kt completion zsh > ~/.zfunc/_kt\n"
+        "kt completion fish > ~/.config/fish/completions/kt.fish",
     ),
 }
