@@ -241,7 +241,7 @@ def usage_error(failure: Exception) -> UsageError | None:
     extra = re.search(r"unexpected extra argument.*?\(([^()]*)\)$", message)
     if extra:
         return UsageError("cli.extra_argument", words=extra.group(1), command=command)
-    if "Missing command" in message:
+    if ctx and "Missing command" in message:
         return UsageError("cli.missing_command", command=command, options=output.listed(ctx.command.list_commands(ctx)))
     return UsageError("cli.other_usage", message=message, command=command)
 
