@@ -203,12 +203,12 @@ class HeadLinear:
         self.heads, self.rows, self.cols = weight.shape
         data = plain(weight).view(torch.uint8).reshape(self.heads * self.rows, -1).numpy()
         format = "BF16" if dtype == "bfloat16" else "F32"
-        self._native = load().HeadLinear(format, self.heads, self.cols, data, tier or "")
+        self.native = load().HeadLinear(format, self.heads, self.cols, data, tier or "")
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return int(self._native.nbytes)
+        return int(self.native.nbytes)
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """x [T, H, cols], float32 or bfloat16, to [T, H, rows] of the same dtype; tokens and heads may be strided.
@@ -229,7 +229,7 @@ class HeadLinear:
             )
         dtype_name(out)
         strides = (x.stride(0), x.stride(1), out.stride(0), out.stride(1))
-        self._native.forward(x.data_ptr(), out.data_ptr(), strides, dtype, x.shape[0])
+        self.native.forward(x.data_ptr(), out.data_ptr(), strides, dtype, x.shape[0])
         return out
 
 

@@ -1,0 +1,95 @@
+"""Multi-head latent attention in its absorbed form: pages hold the latent and the rotary columns."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from kt_core import kernels
+from kt_core.kernels.attention import LANES, HeadLinear, PageLayout
+from kt_core.kernels.program import Norm, Rows, Source
+from kt_core.operators.linear import Linear
+from kt_core.programs import norm
+from kt_core.programs.code import Choices, Code
+from kt_core.programs.rotary import Rotary
+from kt_core.programs.unfit import Unfit, kernel_of, only
+
+NEEDED = {"kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"}
+QUERIES = {"q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"}
+# How far its rounding may take a layer's output from that of the module, which rounds the latent where this rounds
+# queries and sums: a few roundings of 2^-9 for bfloat16, of 1 / 254 of a group's largest for int8.
+SLACK = {"f32": 0.0, "bf16": 2**-7, "int8": 2**-5}
+SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
+class Latent:
+    """DeepSeek's V2 and V3, Kimi-K2 and what is built like them.
+
+    q' = W_UK^T q_nope joins q_rope; scores run over latent and rotary columns, sums over the latent, and W_UV makes them
+    values (docs/attention.md). W_UK and W_UV are decoded: bfloat16, or float32 where they are stored so.
+    """
+
+    def __init__(self, module: nn.Module, rotary: Rotary, config: Any) -> None:
+        only(module, NEEDED | QUERIES)
+        held: Any = module
+        if not all(isinstance(getattr(module, name, None), int) for name in SIZES):
+            raise Unfit("programs.missing", cls=type(module).__name__, part=", ".join(SIZES))
+        self.latent, self.nope, self.rope, self.value = (int(getattr(module, name)) for name in SIZES)
+        if self.latent % LANES:
+            raise Unfit("programs.latent", cls=type(module).__name__, columns=self.latent)
+        self.rotary, self.scaling = rotary, float(held.scaling)
+        self.kv_a, self.o = kernel_of(module, "kv_a_proj_with_mqa"), kernel_of(module, "o_proj")
+        self.kv_norm = norm.read(held.kv_a_layernorm)
+        kernel_of(module, "kv_b_proj")
+        self.absorb(held.kv_b_proj)
+        self.q_a: kernels.Linear | None = None
+        if module._modules.get("q_a_proj") is not None:
+            self.q_a, self.q_norm = kernel_of(module, "q_a_proj"), norm.read(held.q_a_layernorm)
+            self.q = kernel_of(module, "q_b_proj")
+        else:
+            self.q = kernel_of(module, "q_proj")
+
+    window = None
+
+    def absorb(self, projection: Linear) -> None:
+        """W_UK, turned round, and W_UV of every head from kv_b_proj [heads * (nope + value), latent]."""
+        matrix = projection.weights.matrix(f"{projection.key}.weight")
+        self.slack = SLACK[kernels.POLICY[matrix.format]]
+        dtype = torch.float32 if matrix.format in ("F32", "F16") else torch.bfloat16
+        weight = projection.weight.to(dtype).view(-1, self.nope + self.value, self.latent)
+        self.heads = weight.shape[0]
+        self.up_keys = HeadLinear(weight[:, : self.nope].transpose(1, 2).contiguous())
+        self.up_values = HeadLinear(weight[:, self.nope :].contiguous())
+
+    @staticmethod
+    def fits(module: nn.Module) -> bool:
+        """Whether the module is one of these, by its parts."""
+        return set(module._modules) >= NEEDED
+
+    def emit(self, code: Code, x: Rows, before: Norm, choices: Choices, last: bool) -> None:
+        """x += attention(norm(x)); `last`: of the step's outputs alone."""
+        program, table = code.program, code.table(self.rotary)
+        head = self.nope + self.rope
+        q = code.rows("latent.q", self.heads * head)
+        key = code.rows("latent.key", self.latent + self.rope)
+        if self.q_a is None:
+            program.linear(Source(x, norm=before), [(self.q, q, False), (self.kv_a, key, False)])
+        else:
+            low = code.rows("latent.low", self.q_a.out_features)
+            program.linear(Source(x, norm=before), [(self.q_a, low, False), (self.kv_a, key, False)])
+            program.linear(Source(low, norm=self.q_norm), [(self.q, q, False)])
+        program.norm(key.columns(0, self.latent), 1, self.kv_norm)
+        program.rotate(key, 1, table, choices.interleaved, self.latent)
+        program.rotate(q, self.heads, table, choices.interleaved, self.nope)
+        absorbed = code.rows("latent.absorbed", self.heads * key.width)
+        program.heads(self.up_keys, q, absorbed)
+        program.copy(q, self.nope, absorbed, self.latent, self.heads, self.rope)
+        layer = program.layer(PageLayout(1, key.width, self.latent, code.page, code.dtype, shared=True))
+        program.write(layer, key, None)
+        sums = code.rows("latent.sums", self.heads * self.latent)
+        program.attend(layer, absorbed, sums, self.scaling)
+        if last:
+            program.gather([x, sums])
+        out = code.rows("latent.out", self.heads * self.value)
+        program.heads(self.up_values, sums, out)
+        program.linear(Source(out), [(self.o, x, True)])
