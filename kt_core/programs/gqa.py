@@ -1,5 +1,6 @@
 """Attention whose queries share keys and values in groups, with norms of both, sinks, windows and biases."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -16,8 +17,6 @@ NEEDED = {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 class Gqa:
     """llama, qwen, mixtral, glm4_moe, gpt-oss and what is built like them."""
-
-    slack = 0.0  # it rounds what the module rounds
 
     def __init__(self, module: nn.Module, rotary: Rotary, config: Any) -> None:
         only(module, NEEDED | {"q_norm", "k_norm", "sinks"})
@@ -36,6 +35,10 @@ class Gqa:
     def fits(module: nn.Module) -> bool:
         """Whether the module is one of these, by its parts."""
         return set(module._modules) >= NEEDED
+
+    def exactly(self) -> AbstractContextManager[None]:
+        """Nothing to do: it rounds what the module rounds."""
+        return nullcontext()
 
     @property
     def window(self) -> int | None:

@@ -1,5 +1,7 @@
 """Multi-head latent attention in its absorbed form: pages hold the latent and the rotary columns."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,13 +14,10 @@ from kt_core.operators.linear import Linear
 from kt_core.programs import norm
 from kt_core.programs.code import Choices, Code
 from kt_core.programs.rotary import Rotary
-from kt_core.programs.unfit import Unfit, kernel_of, only
+from kt_core.programs.unfit import Unfit, float_matrix, kernel_of, only
 
 NEEDED = {"kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"}
 QUERIES = {"q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"}
-# How far its rounding may take a layer's output from that of the module, which rounds the latent where this rounds
-# queries and sums: a few roundings of 2^-9 for bfloat16, of 1 / 254 of a group's largest for int8.
-SLACK = {"f32": 0.0, "bf16": 2**-7, "int8": 2**-5}
 SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
@@ -41,7 +40,9 @@ class Latent:
         self.kv_a, self.o = kernel_of(module, "kv_a_proj_with_mqa"), kernel_of(module, "o_proj")
         self.kv_norm = norm.read(held.kv_a_layernorm)
         kernel_of(module, "kv_b_proj")
-        self.absorb(held.kv_b_proj)
+        self.projection: Linear = held.kv_b_proj
+        stored = self.projection.weights.matrix(f"{self.projection.key}.weight").format
+        self._absorb(self.projection.weight.to(torch.float32 if stored in ("F32", "F16") else torch.bfloat16))
         self.q_a: kernels.Linear | None = None
         if module._modules.get("q_a_proj") is not None:
             self.q_a, self.q_norm = kernel_of(module, "q_a_proj"), norm.read(held.q_a_layernorm)
@@ -51,15 +52,24 @@ class Latent:
 
     window = None
 
-    def absorb(self, projection: Linear) -> None:
-        """W_UK, turned round, and W_UV of every head from kv_b_proj [heads * (nope + value), latent]."""
-        matrix = projection.weights.matrix(f"{projection.key}.weight")
-        self.slack = SLACK[kernels.POLICY[matrix.format]]
-        dtype = torch.float32 if matrix.format in ("F32", "F16") else torch.bfloat16
-        weight = projection.weight.to(dtype).view(-1, self.nope + self.value, self.latent)
-        self.heads = weight.shape[0]
-        self.up_keys = HeadLinear(weight[:, : self.nope].transpose(1, 2).contiguous())
-        self.up_values = HeadLinear(weight[:, self.nope :].contiguous())
+    def _absorb(self, weight: torch.Tensor) -> None:
+        """W_UK, turned round, and W_UV of every head from kv_b_proj's [heads * (nope + value), latent]."""
+        parts = weight.view(-1, self.nope + self.value, self.latent)
+        self.heads = parts.shape[0]
+        self.up_keys = HeadLinear(parts[:, : self.nope].transpose(1, 2).contiguous())
+        self.up_values = HeadLinear(parts[:, self.nope :].contiguous())
+
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """The module rounds the latent where this rounds queries and sums; meanwhile neither rounds anything."""
+        before = (self.projection.kernel, self.up_keys, self.up_values)
+        weight = self.projection.weight
+        self.projection.kernel = kernels.Linear(float_matrix(weight))
+        self._absorb(weight)
+        try:
+            yield
+        finally:
+            self.projection.kernel, self.up_keys, self.up_values = before
 
     @staticmethod
     def fits(module: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from kt_core import kernels
@@ -11,8 +10,7 @@ from kt_core.operators.experts import Experts
 from kt_core.programs import routers
 from kt_core.programs.code import Code
 from kt_core.programs.mlp import Mlp
-from kt_core.programs.unfit import Unfit, kernel_of, only
-from kt_core.weights import Matrix
+from kt_core.programs.unfit import Unfit, float_matrix, kernel_of, only
 
 ROUTERS = ("gate", "router")
 SHARED = ("shared_experts", "shared_expert")
@@ -22,13 +20,13 @@ class Moe:
     """mixtral, qwen2_moe, qwen3_moe, deepseek_v3, glm4_moe, gpt-oss and what is built like them."""
 
     def __init__(self, module: nn.Module, config: Any) -> None:
-        only(module, {*ROUTERS, *SHARED, "shared_expert_gate", "experts"})
+        only(module, {*ROUTERS, *SHARED, "shared_expert_gate", "experts", *routers.BIASES})
         if not isinstance(module.experts, Experts):
             raise Unfit("programs.not_ours", part="experts", cls=type(module.experts).__name__)
         self.experts = module.experts.kernel
         router = next(getattr(module, name) for name in ROUTERS if name in module._modules)
-        self.rule, self.choice_bias = routers.read(router, config)
-        self.router = kernels.Linear(_float_matrix(router.weight), getattr(router, "bias", None))
+        self.rule, self.choice_bias = routers.read(router, module, config)
+        self.router = kernels.Linear(float_matrix(router.weight), getattr(router, "bias", None))
         shared = next((getattr(module, name) for name in SHARED if name in module._modules), None)
         self.shared = Mlp(shared) if shared is not None else None
         gated = "shared_expert_gate" in module._modules
@@ -65,9 +63,3 @@ class Moe:
         result = code.rows("moe.shared", x.width)
         shared.end(code, result, False)
         code.program.add_gated(result, gate, x)
-
-
-def _float_matrix(weight: torch.Tensor) -> Matrix:
-    """A router's weight, which transformers keeps in float32."""
-    numbers = weight.detach().float().contiguous()
-    return Matrix("F32", numbers.shape[0], numbers.shape[1], numbers.view(torch.uint8).numpy())

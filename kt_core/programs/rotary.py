@@ -24,7 +24,10 @@ class Rotary:
             raise Unfit("programs.rotary", cls=type(self.module).__name__)
         cosine, sine = rope.tables(self.module.inv_freq, length, float(self.module.attention_scaling))
         positions = torch.cat((torch.arange(min(ENDS, length)), torch.arange(max(length - ENDS, 0), length)))
-        for given, ours in zip(self.module(torch.zeros(1), positions[None]), (cosine, sine), strict=True):
+        found = self.module(torch.zeros(1), positions[None])
+        if isinstance(found, torch.Tensor):  # deepseek_v2 has them as complex numbers
+            found = (found.real, found.imag)
+        for given, ours in zip(found, (cosine, sine), strict=True):
             # families repeat each pair's number for its second column, or do not
             parts = given[0].split(cosine.shape[1], dim=-1)
             if len(parts) > 2 or not all(torch.allclose(part, ours[positions], rtol=0, atol=1e-5) for part in parts):

@@ -14,8 +14,8 @@ BIASES = ("e_score_correction_bias", "expert_bias")
 Found = tuple[Rule, torch.Tensor | None]  # and the bias of the choice
 
 
-def read(module: nn.Module, config: Any) -> Found:
-    """The rule that gives what the router gives. Raises Unfit when none does.
+def read(module: nn.Module, block: nn.Module, config: Any) -> Found:
+    """The rule that gives what the router of a block gives. Raises Unfit when none does.
 
     Its settings leave little open, and what they do is decided by asking it with random rows: names mean different
     things in different families, and some settings are ignored by some.
@@ -27,9 +27,13 @@ def read(module: nn.Module, config: Any) -> Found:
     generator = torch.Generator().manual_seed(1)
     # logits with a spread of about 2, whatever the weight's size
     scale = 2 / max(float(weight.float().norm(dim=1).mean()), 1e-30)
-    logits, weights, ids = module(torch.randn(ROWS, weight.shape[1], generator=generator) * scale)
+    x = torch.randn(ROWS, weight.shape[1], generator=generator) * scale
+    lent = [buffer for name, buffer in block._buffers.items() if name in BIASES and buffer is not None]
+    logits, weights, ids = module(x, *lent)  # some blocks keep the bias and hand it over
     given = _dense(ids, weights, weight.shape[0])
-    bias = next((getattr(module, name) for name in BIASES if getattr(module, name, None) is not None), None)
+    bias = next(
+        (getattr(module, name) for name in BIASES if getattr(module, name, None) is not None), *(lent or [None])
+    )
     for rule in _candidates(module, config, ids.shape[-1]):
         for offset in (bias, None) if bias is not None else (None,):
             try:

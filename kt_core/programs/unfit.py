@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from kt_core import errors, kernels
 from kt_core.operators.linear import Linear
+from kt_core.weights import Matrix
 
 
 class Unfit(errors.Unsupported):
@@ -31,3 +33,9 @@ def only(module: nn.Module, known: Iterable[str]) -> None:
     if others:
         names = ", ".join(sorted(known))
         raise Unfit("programs.parts", cls=type(module).__name__, parts=", ".join(others), known=names)
+
+
+def float_matrix(weight: torch.Tensor) -> Matrix:
+    """A weight [rows, cols] of any float dtype in float32, for parts that transformers computes in it."""
+    numbers = weight.detach().float().contiguous()
+    return Matrix("F32", numbers.shape[0], numbers.shape[1], numbers.view(torch.uint8).numpy())

@@ -27,7 +27,8 @@ def test_rows(format):
     none = torch.zeros(1, 0, dtype=torch.int32)
     batch = Batch(none, torch.tensor([VOCAB], dtype=torch.int32), torch.tensor([0, VOCAB], dtype=torch.int32))
     got = program.run(tokens, tokens, tokens, batch, torch.arange(VOCAB)).numpy()
-    expected = decode(format, table[::-1])
+    with np.errstate(invalid="ignore"):  # random scales are not all finite
+        expected = decode(format, table[::-1])
     finite = np.isfinite(expected)
     assert finite.mean() > 0.9 and (np.isfinite(got) == finite).all()
     assert np.array_equal(got[finite], expected[finite])

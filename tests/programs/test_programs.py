@@ -29,8 +29,15 @@ def family(request):
     return request.param
 
 
+# Rounding the absorbed weights turns near ties of a router, which says nothing: every token has every expert.
+ALL_EXPERTS = {"deepseek_v3": {"num_experts_per_tok": 8, "topk_group": 2}}
+
+
 def saved(family, folder, dtype):
-    (save_tiny if family in TINY else save)(family, folder, dtype)
+    if family in TINY:
+        save_tiny(family, folder, dtype, **ALL_EXPERTS.get(family, {}) if dtype == torch.bfloat16 else {})
+    else:
+        save(family, folder, dtype)
     return folder
 
 
@@ -136,8 +143,8 @@ def test_a_step_that_does_not_fit_is_refused(program):
         at.step({0: [100000]})
     with pytest.raises(ValueError, match="rising"):
         driver(program).step({0: [1, 2]}, [1, 0])
-    with pytest.raises(ValueError, match="more than the program's 64"):
-        driver(program).step({0: [1] * 65})
+    with pytest.raises(ValueError, match="more than the program's 128"):
+        driver(program).step({0: [1] * 129})
     at = driver(program)
     with pytest.raises(ValueError, match="beyond the table"):
         at.cut(0, [1] * 80, [64, 16])
