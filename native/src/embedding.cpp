@@ -93,16 +93,21 @@ void super_nibbles(const uint8_t* stored, size_t blocks, float* out) {
     }
 }
 
+// Halves of 128 in eight of 16, each with an int8 scale: groups of 32 have their low nibbles in the first or the last
+// 32 bytes of 64, and two upper bits each in the same 32 bytes.
 void q6_k(const uint8_t* stored, size_t blocks, float* out) {
-    for (size_t b = 0; b < blocks; ++b, stored += 210, out += 256) {
+    for (size_t b = 0; b < blocks; ++b, stored += 210) {
         const float scale = half(stored + 208);
-        for (int i = 0; i < 256; ++i) {
-            const int part = i / 128, at = i % 128, group = at / 32, in = at % 32;
-            const uint8_t byte = stored[64 * part + 32 * (group % 2) + in];
-            const int high = stored[128 + 32 * part + in] >> 2 * group & 3;
-            const int q = ((group < 2 ? byte & 15 : byte >> 4) | high << 4) - 32;
-            const float d = scale * static_cast<float>(static_cast<int8_t>(stored[192 + i / 16]));
-            out[i] = d * static_cast<float>(q);
+        for (int sub = 0; sub < 16; ++sub, out += 16) {
+            const int part = sub / 8, group = sub % 8 / 2, first = sub % 2 * 16;
+            const uint8_t* const low = stored + 64 * part + 32 * (group % 2) + first;
+            const uint8_t* const high = stored + 128 + 32 * part + first;
+            const float d = scale * static_cast<float>(static_cast<int8_t>(stored[192 + sub]));
+            const int down = group < 2 ? 0 : 4;
+            for (int i = 0; i < 16; ++i) {
+                const int q = (low[i] >> down & 15) | (high[i] >> 2 * group & 3) << 4;
+                out[i] = d * static_cast<float>(q - 32);
+            }
         }
     }
 }
