@@ -91,7 +91,7 @@ def _move(
     keys: torch.Tensor,
     values: torch.Tensor | None,
 ) -> None:
-    count = _page_count(pages, layout)
+    count = page_count(pages, layout)
     slots = _whole(slots, torch.int64, "slots", 1)
     tokens = slots.numel()
     if (values is None) != layout.shared:
@@ -168,7 +168,7 @@ def attend(
         if sinks.shape != (q.shape[1],):
             raise ValueError(f"expected sinks [{q.shape[1]}], got {tuple(sinks.shape)}")
         sinks = plain(sinks.to("cpu", torch.float32))
-    count = _page_count(pages, layout)
+    count = page_count(pages, layout)
     q = rows_of(q)
     out = torch.empty(q.shape[0], q.shape[1], layout.value_size, dtype=q.dtype)
     load().attend(
@@ -233,7 +233,8 @@ class HeadLinear:
         return out
 
 
-def _page_count(pages: torch.Tensor, layout: PageLayout) -> int:
+def page_count(pages: torch.Tensor, layout: PageLayout) -> int:
+    """How many pages they are. Raises ValueError for what is no pages of that layout."""
     if pages.device.type != "cpu" or pages.dtype != torch.uint8 or not pages.is_contiguous():
         raise ValueError("expected pages as contiguous uint8 on the CPU")
     if pages.dim() != 2 or pages.shape[1] != layout.page_bytes:

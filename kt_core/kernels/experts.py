@@ -50,7 +50,7 @@ class Experts:
         self.num_experts = num_experts
         self.hidden = hidden
         self.intermediate = intermediate
-        self._elsewhere = elsewhere
+        self.elsewhere = elsewhere
         gating = (activation, limit, alpha)
         self.native = load().Experts(num_experts, hidden, intermediate, *gating, tier or "", native_pool(pool))
 
@@ -122,7 +122,7 @@ class Experts:
         x, ids, weights = plain(x), plain(ids), plain(weights)
         y = torch.empty_like(x)
         addresses = (x.data_ptr(), ids.data_ptr(), weights.data_ptr(), y.data_ptr())
-        elsewhere = 0 if self._elsewhere is None else self._elsewhere.data_ptr()
+        elsewhere = 0 if self.elsewhere is None else self.elsewhere.data_ptr()
         self.native.forward(*addresses, dtype, x.shape[0], ids.shape[1], elsewhere)
         return y
 

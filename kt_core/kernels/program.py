@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kt_core.kernels.attention import Batch, HeadLinear, PageLayout
+from kt_core.formats import nbytes
+from kt_core.kernels.attention import Batch, HeadLinear, PageLayout, page_count
 from kt_core.kernels.experts import Experts
 from kt_core.kernels.linear import Linear
 from kt_core.kernels.native import load, plain
@@ -93,10 +94,9 @@ class Program:
 
     def set_pages(self, layer: int, pages: torch.Tensor) -> None:
         """Pages [N, page_bytes] uint8 of a layer, as kernels.attention.new_pages makes them."""
-        if pages.dtype != torch.uint8 or pages.shape[1:] != (self._layouts[layer].page_bytes,):
-            raise ValueError(f"expected uint8 [N, {self._layouts[layer].page_bytes}], got {tuple(pages.shape)}")
+        count = page_count(pages, self._layouts[layer])
         self._pages[layer] = pages
-        self._native.set_pages(layer, pages.data_ptr(), pages.shape[0])
+        self._native.set_pages(layer, pages.data_ptr(), count)
 
     def embed(self, format: str, data: Any, width: int, x: Rows) -> None:
         """x = rows of the table, uint8 [vocab, bytes of a row] in `format`; where that has no decoder here, rows that
@@ -105,9 +105,11 @@ class Program:
             self.given = True
             self._native.given(width, x.native)
             return
-        address, (vocab, _), stride = data.ctypes.data, data.shape, data.strides[0]
+        row = nbytes(format, width)
+        if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != row or data.strides[1] != 1:
+            raise ValueError(f"expected rows of {row} adjacent bytes, got {data.shape} of {data.dtype}")
         self._alive.append(data)
-        self._native.embed(format, address, (vocab, stride, width), x.native)
+        self._native.embed(format, data.ctypes.data, (data.shape[0], data.strides[0], width), x.native)
 
     def linear(self, source: Source, products: Sequence[tuple[Linear, Rows | None, bool]]) -> None:
         """Products of one source's rows: (weight, where it goes, whether it is added to what is there).
@@ -181,7 +183,9 @@ class Program:
         )
 
     def experts(self, experts: Experts, x: Rows, y: Rows, add: bool) -> None:
-        """y = the chosen experts' weighted sum, or y += it."""
+        """y = the chosen experts' weighted sum, or y += it. Not for experts of which some live elsewhere."""
+        if experts.elsewhere is not None:
+            raise ValueError("a program's experts are all its own")
         self._alive.append(experts)
         self._native.experts(experts.native, x.native, y.native, add)
 

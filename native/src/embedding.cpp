@@ -93,8 +93,8 @@ void super_nibbles(const uint8_t* stored, size_t blocks, float* out) {
     }
 }
 
-// Halves of 128 in eight of 16, each with an int8 scale: groups of 32 have their low nibbles in the first or the last
-// 32 bytes of 64, and two upper bits each in the same 32 bytes.
+// Halves of 128 in eight of 16, each with an int8 scale: groups of 32 have their low nibbles in the first or
+// the last 32 bytes of 64, and two upper bits each in the same 32 bytes.
 void q6_k(const uint8_t* stored, size_t blocks, float* out) {
     for (size_t b = 0; b < blocks; ++b, stored += 210) {
         const float scale = half(stored + 208);

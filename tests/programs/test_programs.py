@@ -100,9 +100,13 @@ def test_only_the_rows_asked_for(case):
 
 
 @pytest.fixture(scope="module", params=["qwen2_moe", "deepseek_v3", "gpt_oss"])
-def program(request, tmp_path_factory):
-    folder = saved(request.param, tmp_path_factory.mktemp("model"), torch.bfloat16)
-    return programs.build(build(open_weights(resolve(str(folder))), lambda *_: None))
+def model_folder(request, tmp_path_factory):
+    return saved(request.param, tmp_path_factory.mktemp("model"), torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def program(model_folder):
+    return programs.build(build(open_weights(resolve(str(model_folder))), lambda *_: None))
 
 
 @pytest.fixture
@@ -113,7 +117,7 @@ def deterministic():
 
 
 def test_batch_mates_change_nothing(program, deterministic):
-    """Nor does the way in which a prompt is cut, nor bfloat16 pages, nor the number of threads."""
+    """Nor does the way in which a prompt is cut; with bfloat16 pages, too."""
     tokens, others = list(range(3, 40)), list(range(100, 60, -1))
     alone = driver(program, torch.bfloat16).cut(0, tokens, [37])
     at, ours = driver(program, torch.bfloat16), []
@@ -121,10 +125,18 @@ def test_batch_mates_change_nothing(program, deterministic):
         logits = at.step({1: others[begin:end], 0: tokens[begin:end], 2: others[:3]})
         ours.append(logits[end - begin :][: end - begin])
     assert torch.equal(torch.cat(ours), alone)
+
+
+def test_threads_and_groups_of_threads_change_nothing(program, model_folder, deterministic):
+    tokens = list(range(3, 40))
+    expected = driver(program).cut(0, tokens, [36, 1])
     threads = kernels.info()["threads"]
-    kernels.set_threads(3)
     try:
-        assert torch.equal(driver(program, torch.bfloat16).cut(0, tokens, [30, 7]), alone)
+        kernels.set_threads(3)
+        assert torch.equal(driver(program).cut(0, tokens, [30, 7]), expected)
+        kernels.set_pools([{"threads": 1}, {"threads": 2}])
+        split = programs.build(build(open_weights(resolve(str(model_folder))), lambda *_: None))
+        assert torch.equal(driver(split).cut(0, tokens, [30, 7]), expected)
     finally:
         kernels.set_threads(threads)
 
