@@ -21,6 +21,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "the latent of {cls} has {columns} columns, not a multiple of 16",
         "{cls} 的潜变量有 {columns} 列，不是 16 的倍数",
     ),
+    "programs.failed": ("{cls} could not be read as a program ({reason})", "无法将 {cls} 读取为程序（{reason}）"),
     "programs.ends": (
         "the program's embedding and head differ from {cls} by {error:.1e} of the largest logit (bound {bound:.1e})",
         "程序的词嵌入与输出头和 {cls} 相差最大 logit 的 {error:.1e}（上限 {bound:.1e}）",

@@ -16,10 +16,16 @@ from kt_core.programs.unfit import Unfit
 def build(transformers_model: Any, config: Any = None) -> Program:
     """The program of a causal language model that engine.loader built.
 
-    `config` defaults to the model's. Raises Unfit.
+    `config` defaults to the model's own. Raises Unfit. Whatever a part of a family that nobody has tried raises on the
+    way is a reason as well: the model then runs module by module.
     """
-    program = model.read(transformers_model)
-    program.choices = check.choose(transformers_model, program)
+    try:
+        config = config or transformers_model.config
+        program = model.read(transformers_model, config)
+        program.choices = check.choose(transformers_model, program, config)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+        reason = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else '-'}"
+        raise Unfit("programs.failed", cls=type(transformers_model).__name__, reason=reason) from e
     return program
 
 

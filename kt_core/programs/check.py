@@ -35,12 +35,12 @@ NEAR, FAR = 1e-6, 1e-5  # how far inputs are moved
 LEAST = 2e-5  # of the largest output: float32 sums in another order, through a whole layer
 
 
-def choose(model: Any, program: Program) -> list[Choices]:
+def choose(model: Any, program: Program, config: Any) -> list[Choices]:
     """For each layer the choices with which its program computes what the module does. Raises Unfit."""
     modules = list(model.base_model.layers)[: len(program.layers)]
-    kinds = [signature(module, model.config, index) for index, module in enumerate(modules)]
+    kinds = [signature(module, config, index) for index, module in enumerate(modules)]
     first = {kind: kinds.index(kind) for kind in kinds}
-    with _deterministic(), _small_window(model), torch.inference_mode():
+    with _deterministic(), _small_window(model, config), torch.inference_mode():
         pending = dict(first)
         failed: dict[int, Unfit] = {}
         found: dict[Any, Choices] = {}
@@ -50,7 +50,7 @@ def choose(model: Any, program: Program) -> list[Choices]:
                 _check_ends(model, program, calls[0][2])
             for index, call in calls.items():
                 try:
-                    found[kinds[index]] = _fitting(program.layers[index], modules[index], index, call, model.config)
+                    found[kinds[index]] = _fitting(program.layers[index], modules[index], index, call, config)
                 except Unfit as e:
                     failed[index] = e
             pending = {kind: index for kind, index in pending.items() if kind not in found}
@@ -236,10 +236,10 @@ def _deterministic() -> Iterator[None]:
 
 
 @contextmanager
-def _small_window(model: Any) -> Iterator[None]:
+def _small_window(model: Any, config: Any) -> Iterator[None]:
     """Every configured window is WINDOW meanwhile, in the configuration and in the modules that have copied it."""
-    size = getattr(model.config, "sliding_window", None)
-    holders = [model.config, *model.modules()] if isinstance(size, int) else []
+    size = getattr(config, "sliding_window", None)
+    holders = [config, *model.modules()] if isinstance(size, int) else []
     changed = [h for h in holders if vars(h).get("sliding_window") == size]
     try:
         for holder in changed:

@@ -1,6 +1,5 @@
 """From a transformers model with kt's operators in place to its program."""
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,6 @@ from kt_core.programs.code import Choices, Code
 from kt_core.programs.decoder import Layer
 from kt_core.programs.rotary import Rotary
 from kt_core.programs.unfit import Unfit, kernel_of, only
-
-log = logging.getLogger(__name__)
 
 INNER = {"embed_tokens", "layers", "norm", "rotary_emb"}
 
@@ -60,7 +57,7 @@ class Program:
         return x
 
 
-def read(model: Any) -> Program:
+def read(model: Any, config: Any) -> Program:
     """What the model's parts are; the choices are still open. Raises Unfit."""
     inner = model.base_model
     only(model, {model.base_model_prefix, "lm_head"})
@@ -70,7 +67,7 @@ def read(model: Any) -> Program:
             raise Unfit("programs.missing", cls=type(inner).__name__, part=part)
     if not isinstance(inner.embed_tokens, Embedding):
         raise Unfit("programs.not_ours", part="embed_tokens", cls=type(inner.embed_tokens).__name__)
-    config, rotary = model.config, Rotary(inner.rotary_emb)
+    rotary = Rotary(inner.rotary_emb)
     modules: list[nn.Module] = list(inner.layers)[: config.num_hidden_layers]
     layers = [Layer(module, rotary, config) for module in modules]
     head = kernel_of(model, "lm_head")

@@ -164,6 +164,15 @@ def test_a_part_that_transformers_computes(folder, tmp_path):
         programs.build(model)
 
 
+def test_a_module_that_fails(model):
+    def change(cls):
+        return {"forward": lambda self, hidden, **kwargs: cls.forward(self, hidden[..., 1:], **kwargs)}
+
+    altered(model, "model.layers.1", change)
+    with pytest.raises(Unfit, match="could not be read as a program"):
+        programs.build(model)
+
+
 @pytest.mark.parametrize(
     ("family", "reason"),
     [
