@@ -5,6 +5,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{cls} has parts that no program knows ({parts}; known: {known})",
         "{cls} 含有程序不支持的部分（{parts}；支持：{known}）",
     ),
+    "programs.layers": ("{cls} has layers that no program knows ({kinds})", "{cls} 含有程序不支持的层（{kinds}）"),
     "programs.missing": ("{cls} has no {part}", "{cls} 没有 {part}"),
     "programs.not_ours": (
         "{part} is computed by {cls} and not by kt's kernels",

@@ -1,7 +1,8 @@
 """A program against the modules that it stands for: nothing is believed that was not computed both ways.
 
 transformers runs its own model on random tokens, so its masks, positions and embeddings are its own; the first layer of
-every kind is then computed as a program from what went into it, with float32 pages and cut into steps.
+every kind is then computed as a program from what went into it, with float32 pages and cut into steps; once at the first
+positions of a text and once at the last.
 
 Bound: both sides call the same kernels with numbers that differ by the order of float32 sums, a few 1e-7 of their size.
 Where a format rounds activations, such a difference now and then turns a rounding, which weighs more, for some tokens; how
@@ -30,6 +31,7 @@ STEPS = (15, 8, 1)  # tokens of each step of the check
 TOKENS = sum(STEPS)
 WINDOW = 6  # in place of a model's own, which few tokens do not reach
 PAGE = 16
+LONGEST = 1 << 17  # position: tables of more would take long
 SEEDS = (1, 2)  # the second where the first is unlucky: a near tie between experts turns
 NEAR, FAR = 1e-6, 1e-5  # how far inputs are moved
 LEAST = 2e-5  # of the largest output: float32 sums in another order, through a whole layer
@@ -39,24 +41,46 @@ def choose(model: Any, program: Program, config: Any) -> list[Choices]:
     """For each layer the choices with which its program computes what the module does. Raises Unfit."""
     modules = list(model.base_model.layers)[: len(program.layers)]
     kinds = [signature(module, config, index) for index, module in enumerate(modules)]
-    first = {kind: kinds.index(kind) for kind in kinds}
+    likely = bool(getattr(config, "rope_interleave", False))
+    open_ = {kinds.index(kind): _possible(program.layers[kinds.index(kind)], likely) for kind in kinds}
     with _deterministic(), _small_window(model, config), torch.inference_mode():
-        pending = dict(first)
-        failed: dict[int, Unfit] = {}
-        found: dict[Any, Choices] = {}
-        for seed in SEEDS:
-            calls = _calls(model, list(pending.values()), seed)
-            if seed == SEEDS[0]:
-                _check_ends(model, program, calls[0][2])
-            for index, call in calls.items():
-                try:
-                    found[kinds[index]] = _fitting(program.layers[index], modules[index], index, call, config)
-                except Unfit as e:
-                    failed[index] = e
-            pending = {kind: index for kind, index in pending.items() if kind not in found}
-            if not pending:
-                return [found[kind] for kind in kinds]
-    raise failed[min(pending.values())]
+        for begin in (0, _last_positions(config)):
+            open_ = {index: [choices] for index, choices in _agreed(model, program, open_, begin).items()}
+    return [open_[kinds.index(kind)][0] for kind in kinds]
+
+
+def _possible(layer: Layer, likely: bool) -> list[Choices]:
+    windows = (True, False) if layer.attention.window else (False,)
+    return [Choices(*which) for which in product((likely, not likely), windows)]
+
+
+def _last_positions(config: Any) -> int:
+    """Where the second text begins: some families scale attention by the position."""
+    last = getattr(config, "max_position_embeddings", None)
+    return max(0, min(last, LONGEST) - TOKENS) if isinstance(last, int) else 0
+
+
+def _agreed(model: Any, program: Program, open_: dict[int, list[Choices]], begin: int) -> dict[int, Choices]:
+    """Of each of the layers the first choices that give what the module gives for a text at positions begin, ...
+
+    Raises Unfit for the first layer without any.
+    """
+    found: dict[int, Choices] = {}
+    failed: dict[int, Unfit] = {}
+    for seed in SEEDS:
+        left = [index for index in open_ if index not in found]
+        calls = _calls(model, left, seed, begin) if left else {}
+        if seed == SEEDS[0]:
+            _check_ends(model, program, calls[0][2])
+        for index, call in calls.items():
+            module = model.base_model.layers[index]
+            try:
+                found[index] = _fitting(program.layers[index], module, index, call, open_[index], begin)
+            except Unfit as e:
+                failed[index] = e
+    if len(found) < len(open_):
+        raise failed[min(open_.keys() - found.keys())]
+    return found
 
 
 def signature(module: nn.Module, config: Any, index: int) -> Any:
@@ -87,8 +111,8 @@ class _Enough(Exception):
     """The last layer that is asked for has run."""
 
 
-def _calls(model: Any, indices: list[int], seed: int) -> dict[int, Call]:
-    """How transformers called the layers, for random tokens."""
+def _calls(model: Any, indices: list[int], seed: int, begin: int) -> dict[int, Call]:
+    """How transformers called the layers, for random tokens at positions begin, ..."""
     calls: dict[int, Call] = {}
     layers = model.base_model.layers
 
@@ -103,7 +127,8 @@ def _calls(model: Any, indices: list[int], seed: int) -> dict[int, Call]:
 
     hooks = [hook(index) for index in indices]
     try:
-        model(input_ids=_tokens(model, seed)[None], use_cache=False)
+        positions = torch.arange(begin, begin + TOKENS)[None]
+        model(input_ids=_tokens(model, seed)[None], position_ids=positions, use_cache=False)
     except _Enough:
         pass
     finally:
@@ -138,7 +163,7 @@ def _bound(felt: float) -> float:
     return max(LEAST, 4 * felt)
 
 
-def _fitting(layer: Layer, module: nn.Module, index: int, call: Call, config: Any) -> Choices:
+def _fitting(layer: Layer, module: nn.Module, index: int, call: Call, possible: list[Choices], begin: int) -> Choices:
     """The first choices within the bound. Raises Unfit with the least difference."""
     args, kwargs, came = call
 
@@ -147,15 +172,12 @@ def _fitting(layer: Layer, module: nn.Module, index: int, call: Call, config: An
         first: torch.Tensor = (output if isinstance(output, torch.Tensor) else output[0])[0]
         return first
 
-    likely = bool(getattr(config, "rope_interleave", False))
-    windows = (True, False) if layer.attention.window else (False,)
     least = float("inf")
     with layer.attention.exactly():
         went = answer(came)
         near, far = (Errors.of(answer(_moved(came, size)), went) for size in (NEAR, FAR))
-        for interleaved, windowed in product((likely, not likely), windows):
-            choices = Choices(interleaved, windowed)
-            errors = Errors.of(_computed(layer, choices, came[0]), went)
+        for choices in possible:
+            errors = Errors.of(_computed(layer, choices, came[0], begin), went)
             if errors.within(near, far):
                 return choices
             least = min(least, errors.median) if errors.median == errors.median else least
@@ -166,17 +188,17 @@ def _moved(x: torch.Tensor, size: float) -> torch.Tensor:
     return x * (1 + size * torch.randn(x.shape, generator=torch.Generator().manual_seed(3)))
 
 
-def _computed(layer: Layer, choices: Choices, came: torch.Tensor) -> torch.Tensor:
-    code = Code(max(STEPS), TOKENS, torch.float32, PAGE)
+def _computed(layer: Layer, choices: Choices, came: torch.Tensor, begin: int) -> torch.Tensor:
+    code = Code(max(STEPS), begin + TOKENS, torch.float32, PAGE)
     x = code.rows("x", came.shape[1])
     code.program.embed("", None, came.shape[1], x)
     layer.emit(code, x, choices)
     code.program.give(x)
-    return _stepped(code, torch.zeros(TOKENS, dtype=torch.int64), came)
+    return _stepped(code, torch.zeros(TOKENS, dtype=torch.int64), came, begin)
 
 
-def _stepped(code: Code, tokens: torch.Tensor, embedded: torch.Tensor | None) -> torch.Tensor:
-    """Results of all tokens, one sequence, in STEPS; its pages are out of order."""
+def _stepped(code: Code, tokens: torch.Tensor, embedded: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+    """Results of all tokens, one sequence, in STEPS; its pages are out of order. Positions count from `first`."""
     count = -(-TOKENS // PAGE)
     order = torch.arange(count, dtype=torch.int32).flip(0)
     for number, layout in enumerate(code.program.layouts):
@@ -191,7 +213,7 @@ def _stepped(code: Code, tokens: torch.Tensor, embedded: torch.Tensor | None) ->
         )
         slots = order[positions // PAGE].long() * PAGE + positions % PAGE
         rows = None if embedded is None else embedded[positions]
-        results.append(code.program.run(tokens[positions], positions, slots, batch, torch.arange(size), rows))
+        results.append(code.program.run(tokens[positions], first + positions, slots, batch, torch.arange(size), rows))
         begin += size
     return torch.cat(results)
 

@@ -15,6 +15,7 @@ from kt_core.programs.decoder import Layer
 from kt_core.programs.rotary import Rotary
 from kt_core.programs.unfit import Unfit, kernel_of, only
 
+LAYER_TYPES = {"full_attention", "sliding_attention"}  # masks that transformers makes and the kernels know
 INNER = {"embed_tokens", "layers", "norm", "rotary_emb"}
 
 
@@ -67,6 +68,11 @@ def read(model: Any, config: Any) -> Program:
             raise Unfit("programs.missing", cls=type(inner).__name__, part=part)
     if not isinstance(inner.embed_tokens, Embedding):
         raise Unfit("programs.not_ours", part="embed_tokens", cls=type(inner.embed_tokens).__name__)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if others := kinds - LAYER_TYPES or {"attention_chunk_size"} & {
+        k for k, v in vars(config).items() if v is not None
+    }:
+        raise Unfit("programs.layers", cls=type(inner).__name__, kinds=", ".join(sorted(others)))
     rotary = Rotary(inner.rotary_emb)
     modules: list[nn.Module] = list(inner.layers)[: config.num_hidden_layers]
     layers = [Layer(module, rotary, config) for module in modules]

@@ -99,6 +99,20 @@ def attention_without_scale(cls):
     return {"forward": forward}
 
 
+def scaled_by_position(cls):
+    """As some families do from the length on that they were trained for."""
+
+    def forward(self, hidden_states, position_embeddings, *args, **kwargs):
+        far = kwargs["position_ids"][0] >= 8192
+        before, self.scaling = self.scaling, self.scaling * (1 + 0.2 * float(far.all()))
+        try:
+            return cls.forward(self, hidden_states, position_embeddings, *args, **kwargs)
+        finally:
+            self.scaling = before
+
+    return {"forward": forward}
+
+
 def values_normed(cls):
     def forward(self, *args, **kwargs):
         out, weights = cls.forward(self, *args, **kwargs)
@@ -107,7 +121,7 @@ def values_normed(cls):
     return {"forward": forward}
 
 
-@pytest.mark.parametrize("change", [attention_without_scale, values_normed])
+@pytest.mark.parametrize("change", [attention_without_scale, scaled_by_position, values_normed])
 def test_another_attention(model, change):
     altered(model, "model.layers.2.self_attn", change)
     with pytest.raises(Unfit, match="layer 2 as a program differs"):
