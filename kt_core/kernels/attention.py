@@ -4,9 +4,13 @@ import mmap
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
+from kt_core import errors
 from kt_core.kernels.native import dtype_name, load, plain, rows_of
+from kt_core.kernels.policy import SUPPORTED
+from kt_core.weights import Matrix
 
 LANES = 16
 
@@ -204,6 +208,23 @@ class HeadLinear:
         data = plain(weight).view(torch.uint8).reshape(self.heads * self.rows, -1).numpy()
         format = "BF16" if dtype == "bfloat16" else "F32"
         self.native = load().HeadLinear(format, self.heads, self.cols, data, tier or "")
+
+    @classmethod
+    def stored(cls, matrix: Matrix, heads: int, tier: str | None = None) -> "HeadLinear":
+        """The rows of a stored weight [heads * rows, cols], head after head, packed in its own format.
+
+        Raises ValueError for a number of rows that is no multiple of the heads, Unsupported for a format without a
+        kernel or with scales beside the data.
+        """
+        if matrix.scales is not None or matrix.format not in SUPPORTED:
+            raise errors.Unsupported("kernels.format", format=matrix.format, known=", ".join(sorted(SUPPORTED)))
+        if heads < 1 or matrix.rows % heads:
+            raise ValueError(f"{matrix.rows} rows are not shared out evenly over {heads} heads")
+        self = cls.__new__(cls)
+        self.heads, self.rows, self.cols = heads, matrix.rows // heads, matrix.cols
+        data = np.ascontiguousarray(matrix.data)
+        self.native = load().HeadLinear(matrix.format, heads, matrix.cols, data, tier or "")
+        return self
 
     @property
     def nbytes(self) -> int:

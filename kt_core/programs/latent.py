@@ -15,6 +15,7 @@ from kt_core.programs import norm
 from kt_core.programs.code import Choices, Code
 from kt_core.programs.rotary import Rotary
 from kt_core.programs.unfit import Unfit, float_matrix, kernel_of, only
+from kt_core.weights import Matrix
 
 NEEDED = {"kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"}
 QUERIES = {"q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"}
@@ -25,7 +26,8 @@ class Latent:
     """DeepSeek's V2 and V3, Kimi-K2 and what is built like them.
 
     q' = W_UK^T q_nope joins q_rope; scores run over latent and rotary columns, sums over the latent, and W_UV makes them
-    values (docs/attention.md). W_UK and W_UV are decoded: bfloat16, or float32 where they are stored so.
+    values (docs/attention.md). W_UK is turned round, so it is decoded: to bfloat16, or float32 where it is stored so. W_UV
+    stays as it is stored, but for formats with scales beside the data.
     """
 
     def __init__(self, module: nn.Module, rotary: Rotary, config: Any) -> None:
@@ -41,8 +43,10 @@ class Latent:
         self.kv_norm = norm.read(held.kv_a_layernorm)
         kernel_of(module, "kv_b_proj")
         self.projection: Linear = held.kv_b_proj
-        stored = self.projection.weights.matrix(f"{self.projection.key}.weight").format
-        self._absorb(self.projection.weight.to(torch.float32 if stored in ("F32", "F16") else torch.bfloat16))
+        stored = self.projection.weights.matrix(f"{self.projection.key}.weight")
+        self._absorb(self.projection.weight.to(torch.float32 if stored.format in ("F32", "F16") else torch.bfloat16))
+        if stored.scales is None:
+            self.up_values = HeadLinear.stored(self._value_rows(stored), self.heads)
         self.q_a: kernels.Linear | None = None
         if module._modules.get("q_a_proj") is not None:
             self.q_a, self.q_norm = kernel_of(module, "q_a_proj"), norm.read(held.q_a_layernorm)
@@ -58,6 +62,11 @@ class Latent:
         self.heads = parts.shape[0]
         self.up_keys = HeadLinear(parts[:, : self.nope].transpose(1, 2).contiguous())
         self.up_values = HeadLinear(parts[:, self.nope :].contiguous())
+
+    def _value_rows(self, stored: Matrix) -> Matrix:
+        """W_UV's rows of kv_b_proj, head after head, as they are stored."""
+        rows = stored.data.reshape(self.heads, self.nope + self.value, -1)[:, self.nope :]
+        return Matrix(stored.format, self.heads * self.value, stored.cols, rows.reshape(self.heads * self.value, -1))
 
     @contextmanager
     def exactly(self) -> Iterator[None]:
