@@ -17,6 +17,7 @@ LEVELS = [
     {"models", "machine", "plan"},
     {"weights", "kernels"},
     {"inject", "operators"},
+    {"programs"},
     {"engine"},
     {"server", "train", "bench"},
     {"kt_cli"},

@@ -4,9 +4,13 @@ import mmap
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
+from kt_core import errors
 from kt_core.kernels.native import dtype_name, load, plain, rows_of
+from kt_core.kernels.policy import SUPPORTED
+from kt_core.weights import Matrix
 
 LANES = 16
 
@@ -91,7 +95,7 @@ def _move(
     keys: torch.Tensor,
     values: torch.Tensor | None,
 ) -> None:
-    count = _page_count(pages, layout)
+    count = page_count(pages, layout)
     slots = _whole(slots, torch.int64, "slots", 1)
     tokens = slots.numel()
     if (values is None) != layout.shared:
@@ -168,7 +172,7 @@ def attend(
         if sinks.shape != (q.shape[1],):
             raise ValueError(f"expected sinks [{q.shape[1]}], got {tuple(sinks.shape)}")
         sinks = plain(sinks.to("cpu", torch.float32))
-    count = _page_count(pages, layout)
+    count = page_count(pages, layout)
     q = rows_of(q)
     out = torch.empty(q.shape[0], q.shape[1], layout.value_size, dtype=q.dtype)
     load().attend(
@@ -203,12 +207,29 @@ class HeadLinear:
         self.heads, self.rows, self.cols = weight.shape
         data = plain(weight).view(torch.uint8).reshape(self.heads * self.rows, -1).numpy()
         format = "BF16" if dtype == "bfloat16" else "F32"
-        self._native = load().HeadLinear(format, self.heads, self.cols, data, tier or "")
+        self.native = load().HeadLinear(format, self.heads, self.cols, data, tier or "")
+
+    @classmethod
+    def stored(cls, matrix: Matrix, heads: int, tier: str | None = None) -> "HeadLinear":
+        """The rows of a stored weight [heads * rows, cols], head after head, packed in its own format.
+
+        Raises ValueError for a number of rows that is no multiple of the heads, Unsupported for a format without a
+        kernel or with scales beside the data.
+        """
+        if matrix.scales is not None or matrix.format not in SUPPORTED:
+            raise errors.Unsupported("kernels.format", format=matrix.format, known=", ".join(sorted(SUPPORTED)))
+        if heads < 1 or matrix.rows % heads:
+            raise ValueError(f"{matrix.rows} rows are not shared out evenly over {heads} heads")
+        self = cls.__new__(cls)
+        self.heads, self.rows, self.cols = heads, matrix.rows // heads, matrix.cols
+        data = np.ascontiguousarray(matrix.data)
+        self.native = load().HeadLinear(matrix.format, heads, matrix.cols, data, tier or "")
+        return self
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return int(self._native.nbytes)
+        return int(self.native.nbytes)
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """x [T, H, cols], float32 or bfloat16, to [T, H, rows] of the same dtype; tokens and heads may be strided.
@@ -229,11 +250,12 @@ class HeadLinear:
             )
         dtype_name(out)
         strides = (x.stride(0), x.stride(1), out.stride(0), out.stride(1))
-        self._native.forward(x.data_ptr(), out.data_ptr(), strides, dtype, x.shape[0])
+        self.native.forward(x.data_ptr(), out.data_ptr(), strides, dtype, x.shape[0])
         return out
 
 
-def _page_count(pages: torch.Tensor, layout: PageLayout) -> int:
+def page_count(pages: torch.Tensor, layout: PageLayout) -> int:
+    """How many pages they are. Raises ValueError for what is no pages of that layout."""
     if pages.device.type != "cpu" or pages.dtype != torch.uint8 or not pages.is_contiguous():
         raise ValueError("expected pages as contiguous uint8 on the CPU")
     if pages.dim() != 2 or pages.shape[1] != layout.page_bytes:

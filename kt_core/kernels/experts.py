@@ -50,14 +50,14 @@ class Experts:
         self.num_experts = num_experts
         self.hidden = hidden
         self.intermediate = intermediate
-        self._elsewhere = elsewhere
+        self.elsewhere = elsewhere
         gating = (activation, limit, alpha)
-        self._native = load().Experts(num_experts, hidden, intermediate, *gating, tier or "", native_pool(pool))
+        self.native = load().Experts(num_experts, hidden, intermediate, *gating, tier or "", native_pool(pool))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights and biases of all loaded experts."""
-        return int(self._native.nbytes)
+        return int(self.native.nbytes)
 
     def load(
         self,
@@ -83,7 +83,7 @@ class Experts:
         Threads do not wait for each other between experts. Raises what `load` raises, before it packs anything.
         """
         sources = [self._source(*parts) for parts in experts]
-        self._native.load(first, [source for source, _ in sources])  # sources keeps the biases meanwhile
+        self.native.load(first, [source for source, _ in sources])  # sources keeps the biases meanwhile
 
     def _source(
         self,
@@ -128,8 +128,8 @@ class Experts:
             raise ValueError(f"expected a contiguous out [{x.shape[0]}, {self.hidden}] of {x.dtype}")
         dtype_name(y)
         addresses = (x.data_ptr(), ids.data_ptr(), weights.data_ptr(), y.data_ptr())
-        elsewhere = 0 if self._elsewhere is None else self._elsewhere.data_ptr()
-        self._native.forward(*addresses, dtype, x.shape[0], ids.shape[1], elsewhere)
+        elsewhere = 0 if self.elsewhere is None else self.elsewhere.data_ptr()
+        self.native.forward(*addresses, dtype, x.shape[0], ids.shape[1], elsewhere)
         return y
 
 

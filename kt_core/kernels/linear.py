@@ -31,12 +31,12 @@ class Linear:
                 raise ValueError(f"bias must have shape ({matrix.rows},), got {tuple(bias.shape)}")
             bias = plain(bias.to("cpu", torch.float32))
             address = bias.data_ptr()
-        self._native = load().Linear(weight(matrix), address, tier or "", native_pool(pool))
+        self.native = load().Linear(weight(matrix), address, tier or "", native_pool(pool))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weight."""
-        return int(self._native.nbytes)
+        return int(self.native.nbytes)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., in_features], float32 or bfloat16, to [..., out_features] of the same dtype.
@@ -48,5 +48,5 @@ class Linear:
             raise ValueError(f"expected [..., {self.in_features}], got {tuple(x.shape)}")
         x = plain(x)
         y = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
-        self._native.forward(x.data_ptr(), dtype, x.numel() // self.in_features, y.data_ptr())
+        self.native.forward(x.data_ptr(), dtype, x.numel() // self.in_features, y.data_ptr())
         return y

@@ -3,47 +3,25 @@
 #include <pybind11/stl.h>
 
 #include <array>
-#include <map>
 #include <stdexcept>
 #include <tuple>
 
 #include "kt/attention.h"
 #include "kt/heads.h"
 #include "kt/layer.h"
+#include "layer_types.h"
 
 namespace py = pybind11;
 
 namespace {
 
 using kt::Dtype;
-
-template <class T>
-T* pointer(uintptr_t address) {
-    return reinterpret_cast<T*>(address);
-}
-
-template <class T>
-T named(const std::string& name, const std::map<std::string, T>& known) {
-    const auto found = known.find(name);
-    if (found != known.end()) return found->second;
-    std::string names;
-    for (const auto& [key, value] : known) names += (names.empty() ? "" : ", ") + key;
-    throw std::invalid_argument("unknown name '" + name + "'. Known: " + names);
-}
-
-Dtype dtype_of(const std::string& name) {
-    return named<Dtype>(name, {{"float32", Dtype::kF32}, {"bfloat16", Dtype::kBf16}});
-}
-
-// (dtype, heads, key size, value size, page, shared)
-using Layout = std::tuple<std::string, size_t, size_t, size_t, size_t, bool>;
-
-kt::PageLayout layout_of(const Layout& layout) {
-    const auto& [dtype, heads, key_size, value_size, page, shared] = layout;
-    const kt::PageLayout out{dtype_of(dtype), heads, key_size, value_size, page, shared};
-    out.check();
-    return out;
-}
+using kt::bindings::Choice;
+using kt::bindings::dtype_of;
+using kt::bindings::Layout;
+using kt::bindings::layout_of;
+using kt::bindings::pointer;
+using kt::bindings::Weighing;
 
 void move_rows(bool write, const Layout& layout, uintptr_t pages, size_t page_count, uintptr_t slots,
                size_t tokens, const std::array<uintptr_t, 2>& rows, const std::array<size_t, 2>& strides,
@@ -145,35 +123,9 @@ void rotate(const Rows& x, const std::string& dtype, const std::array<size_t, 5>
     kt::rotate(lease, kernels, call);
 }
 
-// choice: score, bias, groups, top groups, best of a group, what experts outside count as
-using Choice = std::tuple<std::string, uintptr_t, size_t, size_t, size_t, float>;
-// weighing: softmax last, normalise, epsilon, floor, scale
-using Weighing = std::tuple<bool, bool, float, float, float>;
-
 void route(uintptr_t logits, const std::array<size_t, 3>& sizes, const Choice& choice,
            const Weighing& weighing, uintptr_t ids, uintptr_t weights, const std::string& tier) {
-    const auto& [score, bias, groups, top_groups, group_best, outside] = choice;
-    const auto& [softmax_last, normalise, epsilon, floor, scale] = weighing;
-    const kt::RouteArgs rule{.logits = nullptr,
-                             .experts = sizes[1],
-                             .slots = sizes[2],
-                             .score = named<kt::Score>(score, {{"softmax", kt::Score::kSoftmax},
-                                                               {"sigmoid", kt::Score::kSigmoid},
-                                                               {"sqrtsoftplus", kt::Score::kSqrtSoftplus},
-                                                               {"logit", kt::Score::kLogit}}),
-                             .bias = pointer<const float>(bias),
-                             .groups = groups,
-                             .top_groups = top_groups,
-                             .group_best = group_best,
-                             .outside = outside,
-                             .softmax_last = softmax_last,
-                             .normalise = normalise,
-                             .epsilon = epsilon,
-                             .floor = floor,
-                             .scale = scale,
-                             .scratch = nullptr,
-                             .ids = nullptr,
-                             .weights = nullptr};
+    const kt::RouteArgs rule = kt::bindings::rule_of(sizes[1], sizes[2], choice, weighing);
     const kt::RouteCall call{rule, pointer<const float>(logits), sizes[0], pointer<int64_t>(ids),
                              pointer<float>(weights)};
     const kt::Kernels& kernels = kt::kernels(tier);
@@ -184,10 +136,7 @@ void route(uintptr_t logits, const std::array<size_t, 3>& sizes, const Choice& c
 
 void combine(const std::string& kind, const Rows& a, const Rows& b, const Rows& out, const std::string& dtype,
              const std::array<size_t, 2>& sizes, const std::string& tier) {
-    const kt::CombineCall call{named<kt::Combination>(kind, {{"add", kt::Combination::kAdd},
-                                                             {"multiply", kt::Combination::kMultiply},
-                                                             {"sigmoid_gate", kt::Combination::kSigmoidGate},
-                                                             {"silu_gate", kt::Combination::kSiluGate}}),
+    const kt::CombineCall call{kt::bindings::combination_of(kind),
                                pointer<const void>(a.first),
                                a.second,
                                pointer<const void>(b.first),

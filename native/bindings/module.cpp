@@ -226,6 +226,7 @@ void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertS
 
 void bind_attention(py::module_& m);  // attention.cpp
 void bind_ceilings(py::module_& m);   // ceilings.cpp
+void bind_program(py::module_& m);    // program.cpp
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
@@ -286,4 +287,5 @@ PYBIND11_MODULE(_native, m) {
                               positive(tokens), positive(slots), pointer<const uint8_t>(elsewhere)});
             },
             py::call_guard<py::gil_scoped_release>());
+    bind_program(m);
 }

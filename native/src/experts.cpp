@@ -609,7 +609,9 @@ void Experts::Chunk::down(const Worker& worker) {
         for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], part, panel, width);
         for (size_t t = 0; t < tokens && run + 1 == run_count; ++t) {
             const size_t to = t * layer.hidden_ + begin;
-            write_row(sums + to, columns, call.dtype, call.y, first_token * layer.hidden_ + to);
+            const size_t at = first_token * layer.hidden_ + to;
+            call.add ? add_row(sums + to, columns, call.y, at)
+                     : write_row(sums + to, columns, call.dtype, call.y, at);
         }
         turn.pass();
     });
@@ -656,6 +658,12 @@ size_t Experts::tokens_per_chunk(size_t slots) const {
 
 void Experts::forward(const ExpertsCall& call) const {
     Pool::Lease lease(pool_);
+    forward(lease, call);
+}
+
+void Experts::forward(Pool::Lease& lease, const ExpertsCall& call) const {
+    if (call.add && call.dtype != Dtype::kF32)
+        throw std::invalid_argument("results are added to float32 alone");
     size_t from[kFormatSlots] = {};
     for (size_t f = 0; f < kFormatSlots && kernels_.formats[f].info; ++f) from[f] = kernels_.prefill_from(f);
     uint8_t* elsewhere = nullptr;

@@ -1,13 +1,25 @@
 #include "kt/linear.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "kt/prefill.h"
 
 namespace kt {
 namespace {
 
-enum Slot : size_t { kPrepared, kRowPointers, kWide, kTile, kRow, kDecoded };
+enum Slot : size_t {
+    kWide,
+    kTile,
+    kRow,
+    kDecoded,
+    kTiles,
+    kBegins,
+    kFirsts,
+    kPrepared,
+    kRowPointers = kPrepared + kPolicies
+};
 
 constexpr size_t kTileFloats = kRowsPerTask * kPanelsPerTask * kPanelRows;
 
@@ -43,70 +55,155 @@ size_t Linear::bytes() const {
     return total;
 }
 
-std::vector<size_t> Linear::task_begins(size_t block, size_t row_tasks) const {
-    std::vector<size_t> begins{0};
-    for (const Part& part : parts_) {
-        begins.push_back(begins.back() + divide_up(part.weight.panel_count(), block) * row_tasks);
+// The products of one call by the direct path: rows are prepared once for each rounding, and a part's tasks
+// are those of the first weight, of the second, ...
+struct Linear::Products {
+    std::span<const Target> targets;
+    size_t count;                 // rows
+    size_t blocks[kMostTargets];  // panels of a task
+    size_t row_tasks;
+    size_t parts;
+    size_t* begins;  // of the parts' tasks, and the end
+    size_t* firsts;  // [parts][targets]: first task of each weight
+
+    Products(Pool::Lease& lease, std::span<const Target> to, size_t rows)
+        : targets(to),
+          count(rows),
+          row_tasks(divide_up(rows, kRowsPerTask)),
+          parts(to[0].linear->parts_.size()) {
+        size_t panels = 0;
+        for (const Target& target : targets) panels += target.linear->begins_.back();
+        for (size_t i = 0; i < targets.size(); ++i) {
+            const size_t bytes = targets[i].linear->parts_.front().weight.panel_bytes;
+            blocks[i] = panels_per_task(panels, bytes, lease.threads());
+        }
+        begins = lease.scratch<size_t>(kBegins, parts + 1);
+        firsts = lease.scratch<size_t>(kFirsts, parts * targets.size());
+        size_t task = 0;
+        for (size_t p = 0; p < parts; ++p) {
+            begins[p] = task;
+            for (size_t i = 0; i < targets.size(); ++i) {
+                firsts[p * targets.size() + i] = task;
+                const size_t all = targets[i].linear->parts_[p].weight.panel_count();
+                task += divide_up(all, blocks[i]) * row_tasks;
+            }
+        }
+        begins[parts] = task;
     }
-    return begins;
-}
+
+    // Which weight a task of a part belongs to.
+    size_t target(size_t task, size_t part) const {
+        const size_t* const first = firsts + part * targets.size();
+        return static_cast<size_t>(std::upper_bound(first, first + targets.size(), task) - first - 1);
+    }
+
+    void multiply(size_t task, size_t part, const uint8_t* const* const* rows, float* tile) const {
+        const size_t i = target(task, part);
+        const Linear& linear = *targets[i].linear;
+        const PanelMatrix& weight = linear.parts_[part].weight;
+        const size_t at = task - firsts[part * targets.size() + i];
+        const size_t m = at % row_tasks * kRowsPerTask, p = at / row_tasks * blocks[i];
+        const size_t height = std::min(kRowsPerTask, count - m);
+        const size_t width = std::min(blocks[i], weight.panel_count() - p);
+        linear.format().matmul({weight.panels + p * weight.stride, weight.panel_bytes, width, linear.cols_,
+                                rows[linear.policy()] + m, height, tile, width * kPanelRows});
+        linear.finish(targets[i], m, height, (linear.begins_[part] + p) * kPanelRows, width * kPanelRows,
+                      tile);
+    }
+};
 
 void Linear::forward(const void* x, Dtype dtype, size_t tokens, void* y) const {
+    struct Plain {
+        const void* x;
+        Dtype dtype;
+        size_t cols;
+    } const plain{x, dtype, cols_};
+    const RowSource source{[](const void* context, size_t row, float* scratch) {
+                               const Plain& from = *static_cast<const Plain*>(context);
+                               return row_f32(from.x, from.dtype, row, from.cols, scratch);
+                           },
+                           &plain};
+    const Target target{this, y, rows_, dtype};
     Pool::Lease lease(pool_);
-    const bool tiled = tokens >= kernels_.prefill_from(format_);
+    forward(lease, {&target, 1}, source, tokens);
+}
+
+void Linear::forward(Pool::Lease& lease, std::span<const Target> targets, const RowSource& source,
+                     size_t tokens) {
+    if (targets.empty() || targets.size() > kMostTargets) {
+        throw std::invalid_argument("expected 1 to " + std::to_string(kMostTargets) + " weights");
+    }
+    for (const Target& target : targets) {
+        const Linear &linear = *target.linear, &first = *targets[0].linear;
+        if (linear.cols_ != first.cols_ || linear.parts_.size() != first.parts_.size()) {
+            throw std::invalid_argument("weights of one call need the same columns and groups of threads");
+        }
+        if (target.add && target.dtype != Dtype::kF32) {
+            throw std::invalid_argument("results are added to float32 alone");
+        }
+    }
     for (size_t first = 0; first < tokens; first += kRowsPerChunk) {
-        const Rows rows{x, y, dtype, first, std::min(kRowsPerChunk, tokens - first)};
-        tiled ? prefill(lease, rows) : direct(lease, rows);
+        const Rows rows{source, first, std::min(kRowsPerChunk, tokens - first)};
+        Target left[kMostTargets];
+        size_t count = 0;
+        for (Target target : targets) {
+            const size_t item = target.dtype == Dtype::kBf16 ? 2 : 4;
+            target.y = static_cast<uint8_t*>(target.y) + item * first * target.stride;
+            if (tokens >= target.linear->kernels_.prefill_from(target.linear->format_)) {
+                target.linear->prefill(lease, target, rows);
+            } else {
+                left[count++] = target;
+            }
+        }
+        if (count) direct(lease, {left, count}, rows);
     }
 }
 
-void Linear::direct(Pool::Lease& lease, const Rows& call) const {
-    const FormatEntry& format = kernels_.formats[format_];
-    const PrepareFn prepare = kernels_.prepare[static_cast<size_t>(format.info->policy)];
-    const size_t threads = static_cast<size_t>(lease.threads());
-    const size_t row_bytes = prepared_bytes(format.info->policy, cols_);
-    uint8_t* const prepared = lease.scratch<uint8_t>(kPrepared, call.count * row_bytes);
-    const uint8_t** const rows = lease.scratch<const uint8_t*>(kRowPointers, call.count);
-    float* const wide = lease.scratch<float>(kWide, threads * cols_);
+void Linear::direct(Pool::Lease& lease, std::span<const Target> targets, const Rows& call) {
+    const size_t threads = static_cast<size_t>(lease.threads()), cols = targets[0].linear->cols_;
+    uint8_t* prepared[kPolicies] = {};
+    const uint8_t** rows[kPolicies] = {};
+    PrepareFn prepare[kPolicies] = {};
+    size_t strides[kPolicies] = {}, bytes = 0;
+    for (const Target& target : targets) {
+        const size_t i = target.linear->policy();
+        bytes += target.linear->bytes();
+        if (prepare[i]) continue;
+        prepare[i] = target.linear->kernels_.prepare[i];
+        strides[i] = prepared_bytes(static_cast<Policy>(i), cols);
+        prepared[i] = lease.scratch<uint8_t>(kPrepared + i, call.count * strides[i]);
+        rows[i] = lease.scratch<const uint8_t*>(kRowPointers + i, call.count);
+    }
+    float* const wide = lease.scratch<float>(kWide, threads * cols);
     float* const tiles = lease.scratch<float>(kTile, threads * kTileFloats);
-
-    const size_t block = panels_per_task(begins_.back(), parts_.front().weight.panel_bytes, lease.threads());
-    const size_t row_tasks = divide_up(call.count, kRowsPerTask);
-    const std::vector<size_t> begins = task_begins(block, row_tasks);
+    const Products products(lease, targets, call.count);
     Phase preparing(call.count), multiplying;
-    multiplying.set(begins);
-
+    multiplying.set({products.begins, products.parts + 1});
     const auto prepare_row = [&](const Worker& worker, size_t m) {
-        float* const scratch = wide + worker.index * cols_;
-        rows[m] = prepared + m * row_bytes;
-        prepare(row_f32(call.x, call.dtype, call.first + m, cols_, scratch), 0, cols_,
-                prepared + m * row_bytes);
-    };
-    const auto multiply = [&](const Worker& worker, size_t task, size_t part) {
-        float* const tile = tiles + worker.index * kTileFloats;
-        const PanelMatrix& weight = parts_[part].weight;
-        const size_t at = task - begins[part];
-        const size_t m = at % row_tasks * kRowsPerTask, p = at / row_tasks * block;
-        const size_t height = std::min(kRowsPerTask, call.count - m);
-        const size_t width = std::min(block, weight.panel_count() - p);
-        format.matmul({weight.panels + p * weight.stride, weight.panel_bytes, width, cols_, rows + m, height,
-                       tile, width * kPanelRows});
-        finish(call, m, height, (begins_[part] + p) * kPanelRows, width * kPanelRows, tile);
+        const float* const x =
+            call.source.make(call.source.context, call.first + m, wide + worker.index * cols);
+        for (size_t i = 0; i < kPolicies; ++i) {
+            if (!prepare[i]) continue;
+            rows[i][m] = prepared[i] + m * strides[i];
+            prepare[i](x, 0, cols, prepared[i] + m * strides[i]);
+        }
     };
     lease.parallel(
         [&](const Worker& worker) {
             preparing.run(worker, [&](size_t m, size_t) { prepare_row(worker, m); });
-            multiplying.run(worker, [&](size_t task, size_t part) { multiply(worker, task, part); });
+            multiplying.run(worker, [&](size_t task, size_t part) {
+                products.multiply(task, part, rows, tiles + worker.index * kTileFloats);
+            });
         },
-        bytes() * call.count);
+        bytes * call.count);
 }
 
-void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
+void Linear::prefill(Pool::Lease& lease, const Target& to, const Rows& call) const {
     const Prefill& path = kernels_.prefill;
     const size_t threads = static_cast<size_t>(lease.threads());
     const size_t cols = cols_, row_bytes = prepared_bytes(Policy::kBf16, cols);
     Tiles tiles = tile_shape(path, call.count, cols);
-    tiles.data = lease.scratch<uint8_t>(kPrepared, tiles.total_bytes());
+    tiles.data = lease.scratch<uint8_t>(kTiles, tiles.total_bytes());
     float* const wide = lease.scratch<float>(kWide, threads * cols);
     uint8_t* const rows = lease.scratch<uint8_t>(kRow, threads * row_bytes);
     float* const outs = lease.scratch<float>(kTile, threads * kPrefillFloats);
@@ -114,16 +211,20 @@ void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
 
     const size_t height = tiles_per_task(tiles), row_tasks = divide_up(tiles.count, height);
     const size_t block = prefill_width(begins_.back(), row_tasks, lease.threads());
-    const std::vector<size_t> begins = task_begins(block, row_tasks);
+    size_t* const begins = lease.scratch<size_t>(kBegins, parts_.size() + 1);
+    begins[0] = 0;
+    for (size_t p = 0; p < parts_.size(); ++p) {
+        begins[p + 1] = begins[p] + divide_up(parts_[p].weight.panel_count(), block) * row_tasks;
+    }
     Phase gathering(tiles.count), multiplying;
-    multiplying.set(begins);
+    multiplying.set({begins, parts_.size() + 1});
 
     const auto gather_tile = [&](const Worker& worker, size_t t) {
         float* const scratch = wide + worker.index * cols;
         uint8_t* const row = rows + worker.index * row_bytes;
         const size_t end = std::min(call.count, (t + 1) * tiles.rows);
         for (size_t m = t * tiles.rows; m < end; ++m) {
-            const float* const x = row_f32(call.x, call.dtype, call.first + m, cols, scratch);
+            const float* const x = call.source.make(call.source.context, call.first + m, scratch);
             kernels_.prepare[static_cast<size_t>(Policy::kBf16)](x, 0, cols, row);
             gather(path, tiles, row, 0, cols, m);
         }
@@ -140,8 +241,8 @@ void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
         const size_t width = std::min(block, weight.panel_count() - p), first = t * tiles.rows;
         kt::prefill(kernels_, weight, p, width, tiles, t, std::min(height, tiles.count - t),
                     decoded + worker.index * kDecodedValues, out);
-        finish(call, first, std::min(height * tiles.rows, call.count - first),
-               (begins_[part] + p) * kPanelRows, width * kPanelRows, out);
+        finish(to, first, std::min(height * tiles.rows, call.count - first), (begins_[part] + p) * kPanelRows,
+               width * kPanelRows, out);
     };
     lease.parallel([&](const Worker& worker) {
         gathering.run(worker, [&](size_t t, size_t) { gather_tile(worker, t); });
@@ -149,15 +250,14 @@ void Linear::prefill(Pool::Lease& lease, const Rows& call) const {
     });
 }
 
-// Adds the bias and writes a tile of results: rows first .. first + count - 1 of the chunk, `stride` columns
-// from `column` on.
-void Linear::finish(const Rows& rows, size_t first, size_t count, size_t column, size_t stride,
+void Linear::finish(const Target& to, size_t row, size_t count, size_t column, size_t stride,
                     float* tile) const {
     const size_t columns = std::min(stride, rows_ - column);
     for (size_t i = 0; i < count; ++i) {
         float* const out = tile + i * stride;
         for (size_t j = 0; j < columns && !bias_.empty(); ++j) out[j] += bias_[column + j];
-        write_row(out, columns, rows.dtype, rows.y, (rows.first + first + i) * rows_ + column);
+        const size_t offset = (row + i) * to.stride + column;
+        to.add ? add_row(out, columns, to.y, offset) : write_row(out, columns, to.dtype, to.y, offset);
     }
 }
 

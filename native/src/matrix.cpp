@@ -194,6 +194,11 @@ void write_row(const float* values, size_t n, Dtype dtype, void* y, size_t offse
     for (size_t i = 0; i < n; ++i) out[i] = to_bf16(values[i]);
 }
 
+void add_row(const float* values, size_t n, void* y, size_t offset) {
+    float* const out = static_cast<float*>(y) + offset;
+    for (size_t i = 0; i < n; ++i) out[i] += values[i];
+}
+
 size_t panels_per_task(size_t total_panels, size_t panel_bytes, int threads) {
     constexpr size_t kTaskBytes = size_t{256} << 10;
     const size_t panels =

@@ -106,7 +106,7 @@ def save(name: str, folder: Path, dtype: torch.dtype) -> None:
     torch.manual_seed(11)
     cls = CONFIG_MAPPING[name]
     known = set(vars(cls())) | set(cls.attribute_map)
-    small = BASE | dict.fromkeys(EXPERTS, 4) | FAMILIES[name].settings
+    small = BASE | dict.fromkeys(EXPERTS, 4) | FAMILIES.get(name, Family()).settings
     config = cls(**{key: value for key, value in small.items() if key in known and value is not None})
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():

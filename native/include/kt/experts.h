@@ -16,6 +16,7 @@ struct ExpertsCall {
     size_t tokens;
     size_t slots;
     const uint8_t* elsewhere = nullptr;  // [experts], not 0: computed elsewhere; read once, at the start
+    bool add = false;                    // on top of what is in y, which is float32 then
 };
 
 struct Gating {
@@ -54,6 +55,8 @@ class Experts {
     // Each expert's path is chosen by its rows in a chunk of the call's tokens. A token's result does not
     // depend on the number of threads, and in deterministic mode not on the other tokens either.
     void forward(const ExpertsCall& call) const;
+    // With a lease of the pool that the experts were made with.
+    void forward(Pool::Lease& lease, const ExpertsCall& call) const;
 
   private:
     // Some rows of each matrix, in the memory of one group of threads.

@@ -75,6 +75,9 @@ const float* row_f32(const void* x, Dtype dtype, size_t index, size_t k, float* 
 // values[n] to y[offset ...] in y's dtype, bf16 rounded to nearest even.
 void write_row(const float* values, size_t n, Dtype dtype, void* y, size_t offset);
 
+// values[n] on top of y[offset ...], float32.
+void add_row(const float* values, size_t n, void* y, size_t offset);
+
 // Rows that pass through a kernel together: bounds the tile of results that each thread keeps.
 constexpr size_t kRowsPerTask = 64;
 // Rows that are prepared at once: bounds the scratch memory.
