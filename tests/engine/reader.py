@@ -63,12 +63,16 @@ class Reader:
         )
         missing = self._answering - set(step.sequences)
         assert not missing or len(step.sequences) == 1, f"{missing} had to wait"  # one alone: after a failure
-        for token, position, slot in zip(step.tokens.tolist(), step.positions.tolist(), step.slots.tolist(), strict=True):
+        for token, position, slot in zip(
+            step.tokens.tolist(), step.positions.tolist(), step.slots.tolist(), strict=True
+        ):
             assert 0 <= slot < self._pages * self.page
             self._held[slot] = (token, position)
             self.written += 1
         rows = []
-        for number, table, length, end in zip(step.sequences, step.batch.tables.tolist(), lengths, starts[1:], strict=True):
+        for number, table, length, end in zip(
+            step.sequences, step.batch.tables.tolist(), lengths, starts[1:], strict=True
+        ):
             held = [self._held[table[at // self.page] * self.page + at % self.page] for at in range(length)]
             assert [position for _, position in held] == list(range(length))
             tokens = [token for token, _ in held]

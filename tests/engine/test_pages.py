@@ -17,6 +17,7 @@ class Model(RuleBasedStateMachine):
     def begin(self, count, shared):
         self.pages = Pages(count, PAGE, shared)
         self.held: dict[int, tuple[int, ...]] = {}
+        self.flushed: set[int] = set()  # tables that had pages in the tree then
         self.live: list[tuple[Table, list[int], int]] = []  # table, tokens, computed
 
     # Few tokens and short texts, so that prefixes meet often.
@@ -50,6 +51,8 @@ class Model(RuleBasedStateMachine):
         for number in range(done // PAGE):
             assert self.held[table.pages[number]] == tuple(tokens[: (number + 1) * PAGE])
         self.live[index] = (table, tokens, done)
+        if self.pages.shared and id(table) not in self.flushed and done:  # what is full can be found, and only that
+            assert self.pages.cost(tokens[:done]) == self.pages.pages_of(done) - (done - 1) // PAGE
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), token=st.integers(0, 1))
@@ -68,11 +71,13 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data):
         table, _, _ = self.live.pop(data.draw(st.integers(0, len(self.live) - 1)))
+        self.flushed.discard(id(table))
         self.pages.release(table)
         assert table == Table()
 
     @rule()
     def flush(self):
+        self.flushed = {id(table) for table, _, computed in self.live if computed >= PAGE}
         before = self.pages.cached
         assert self.pages.flush() == before and self.pages.cached == 0
 
@@ -97,7 +102,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestPages = Model.TestCase
 
@@ -137,7 +142,13 @@ def test_equal_hashes_find_nothing():
 
 @pytest.mark.parametrize(
     ("tokens", "miss"),
-    [([1, 2], "short"), ([1, 2, 3], ""), ([1, 2, 9, 9, 9], "differs"), ([7, 7, 7], "differs"), ([1, 2, 3, 4, 5, 6, 7], "end")],
+    [
+        ([1, 2], "short"),
+        ([1, 2, 3], ""),
+        ([1, 2, 9, 9, 9], "differs"),
+        ([7, 7, 7], "differs"),
+        ([1, 2, 3, 4, 5, 6, 7], "end"),
+    ],
 )
 def test_reasons_of_misses(tokens, miss):
     pages = Pages(9, PAGE)

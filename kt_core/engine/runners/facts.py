@@ -14,11 +14,12 @@ class Unfit(Exception):
 
 
 class Facts:
-    """Sizes, end tokens, and how the model's forward is called."""
+    """Sizes, end tokens, the configurations of its modules, and how the model's forward is called."""
 
     def __init__(self, model: Any, max_context: int | None) -> None:
         text = model.config.get_text_config()
         self.model = model
+        self.configs = list({id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values())
         self.max_context: int = max_context or text.max_position_embeddings
         self.vocab: int = getattr(model.get_output_embeddings(), "out_features", text.vocab_size)
         self.eos_ids = _eos_ids(model, text)

@@ -107,7 +107,7 @@ def _reference(
         every.append([])
         logits.append([])
         for piece in pieces:
-            with attending(facts.model, REFERENCE, attention):
+            with attending(facts.configs, REFERENCE, attention):
                 found = facts.logits(ids[begin : begin + piece], torch.tensor([piece - 1]), cache)
             logits[-1].append(found[0])
             every[-1].append(list(outputs))

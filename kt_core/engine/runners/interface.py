@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,9 +34,8 @@ AttentionMaskInterface.register(REFERENCE, eager_mask)
 
 
 @contextmanager
-def attending(model: Any, name: str, attention: Attention) -> Iterator[None]:
-    """Within this block, in this thread, `model` attends with `attention` under the entry `name`."""
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
+def attending(configs: Sequence[Any], name: str, attention: Attention) -> Iterator[None]:
+    """Within this block, in this thread, the modules of these configurations use `attention`, the entry `name`."""
     before = [config._attn_implementation for config in configs]
     try:
         for config in configs:

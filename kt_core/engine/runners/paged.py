@@ -66,7 +66,7 @@ class PagedRunner:
 
     def computed(self, step: Step, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The step's logits, with `attention` for each layer's."""
-        with attending(self._facts.model, PAGED, attention):
+        with attending(self._facts.configs, PAGED, attention):
             return self._facts.logits(step.tokens, step.outputs, position_ids=step.positions[None])
 
     def release(self, sequence: int) -> None:
