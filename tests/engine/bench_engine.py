@@ -20,11 +20,19 @@ from kt_core import kernels
 from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
 from kt_core.engine.runners import runner_for
+from kt_core.engine.runners.fitting import paged_runner
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.models import resolve
 from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
+
+
+RUNNERS = {
+    "best": runner_for,
+    "paged": lambda model, context: paged_runner(model, context, torch.bfloat16),
+    "own": OwnCacheRunner,
+}
 
 
 def main() -> None:
@@ -34,18 +42,21 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--runners", default="paged,own")
+    parser.add_argument("--runners", default="best,paged,own")
     options = parser.parse_args()
     their_logging.set_verbosity_error()
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     files = resolve(options.model)
     model, tokenizer = build(open_weights(files), lambda *_: None), load_tokenizer(files)
-    sys.stdout.write(f"{files.name}, {threads} threads, {kernels.info()['tier']}; {options.prompt} + {options.tokens} tokens\n")
+    sys.stdout.write(
+        f"{files.name}, {threads} threads, {kernels.info()['tier']}; {options.prompt} + {options.tokens} tokens\n"
+    )
     sys.stdout.write("runner sequences decode_tok/s spread between_ms p99_ms prefill_tok/s\n")
+    sys.stdout.flush()
     for kind in options.runners.split(","):
         for count in map(int, options.sequences.split(",")):
-            runner = OwnCacheRunner(model, 4096) if kind == "own" else runner_for(model, 4096)
+            runner = RUNNERS[kind](model, 4096)
             engine = Engine(runner, tokenizer, max_running=count, pages=count * 64)
             runs = [measure(engine, count, options, seed) for seed in range(options.repeats + 1)][1:]
             engine.close(5)
@@ -60,7 +71,9 @@ def measure(engine: Any, count: int, options: argparse.Namespace, seed: int) -> 
     def client(index: int) -> None:
         ids = torch.randint(0, 10_000, (options.prompt,), generator=random).tolist()
         sampling = Sampling(temperature=0.0)
-        request = Request("r", tokens=tuple(ids), sampling=sampling, max_tokens=options.tokens, ignore_eos=True, logprobs=0)
+        request = Request(
+            "r", tokens=tuple(ids), sampling=sampling, max_tokens=options.tokens, ignore_eos=True, logprobs=0
+        )
         times[index].append(time.perf_counter())
         for chunk in engine.submit(request):
             times[index] += [time.perf_counter()] * len(chunk.logprobs)
@@ -84,7 +97,9 @@ def report(name: str, runs: list[tuple[float, list[float], float]]) -> None:
     spread = (max(rates) - min(rates)) / statistics.median(rates)
     prefill = statistics.median(rate for _, _, rate in runs)
     p99 = between[int(len(between) * 0.99)]
-    line = f"{name} {statistics.median(rates):.1f} {spread:.0%} {statistics.median(between):.1f} {p99:.1f} {prefill:.0f}\n"
+    line = (
+        f"{name} {statistics.median(rates):.1f} {spread:.0%} {statistics.median(between):.1f} {p99:.1f} {prefill:.0f}\n"
+    )
     sys.stdout.write(line)
     sys.stdout.flush()
 
