@@ -11,6 +11,7 @@ import statistics
 import sys
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -26,7 +27,6 @@ from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.models import resolve
 from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
-
 
 RUNNERS = {
     "best": runner_for,
@@ -85,7 +85,7 @@ def measure(engine: Any, count: int, options: argparse.Namespace, seed: int) -> 
         thread.join()
     first, last = max(own[1] for own in times), min(own[-1] for own in times)  # all decode between these
     inside = [[at for at in own[1:] if first <= at <= last] for own in times]
-    between = [b - a for own in inside for a, b in zip(own[:-1], own[1:], strict=True)]
+    between = [b - a for own in inside for a, b in pairwise(own)]
     decoded = sum(len(own) - 1 for own in inside)
     prefill = count * options.prompt / (first - min(own[0] for own in times))
     return decoded / max(last - first, 1e-9), between, prefill
