@@ -50,7 +50,7 @@ def main() -> None:
     files = resolve(options.model)
     model, tokenizer = build(open_weights(files), lambda *_: None), load_tokenizer(files)
     sys.stdout.write(
-        f"{files.name}, {threads} threads, {kernels.info()['tier']}; {options.prompt} + {options.tokens} tokens\n"
+        f"{files.name}, {threads} threads, {kernels.info()['chosen']}; {options.prompt} + {options.tokens} tokens\n"
     )
     sys.stdout.write("runner sequences decode_tok/s spread between_ms p99_ms prefill_tok/s\n")
     sys.stdout.flush()
