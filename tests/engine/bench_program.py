@@ -20,7 +20,7 @@ from transformers import DynamicCache
 
 from kt_core import kernels, programs
 from kt_core.engine.loader import build
-from kt_core.engine.program_runner import ProgramRunner
+from kt_core.engine.runners.program import ProgramRunner
 from kt_core.engine.step import Step
 from kt_core.kernels.attention import Batch
 

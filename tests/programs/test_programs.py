@@ -11,7 +11,7 @@ from stepping import Driver
 
 from kt_core import kernels, programs
 from kt_core.engine.loader import build
-from kt_core.engine.program_runner import ProgramRunner
+from kt_core.engine.runners.program import ProgramRunner
 from kt_core.models import resolve
 from kt_core.weights import open_weights
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
-from kt_core.engine.runners.facts import Unfit
+from kt_core import programs
+from kt_core.engine.runners.facts import Facts, Unfit
 from kt_core.engine.runners.fitting import paged_runner
 from kt_core.engine.runners.own import OwnCacheRunner
+from kt_core.engine.runners.program import ProgramRunner
 from kt_core.engine.step import Runner
 
 __all__ = ["runner_for"]
@@ -16,13 +18,19 @@ log = logging.getLogger(__name__)
 
 
 def runner_for(model: Any, max_context: int | None = None, dtype: torch.dtype = torch.bfloat16) -> Runner:
-    """The fastest way to run a causal language model of transformers: on pages of `dtype` where its attention can be
-    had on them, as a check with numbers says, else with a cache of its own for each sequence. The reason is logged.
+    """The fastest way to run a causal language model of transformers: as one native call where kt knows all its parts,
+    else module by module, on pages of `dtype` where its attention can be had on them, else with a cache of its own for
+    each sequence. Numbers decide what fits; the reasons are logged.
     """
     try:
-        runner = paged_runner(model, max_context, dtype)
-    except Unfit as reason:
-        log.info("each sequence has its own cache, computed one after the other: %s", reason)
-        return OwnCacheRunner(model, max_context)
+        runner: Runner = ProgramRunner(programs.build(model), Facts(model, max_context).max_context, dtype)
+        log.info("a step is one native call")
+    except programs.Unfit as reason:
+        log.info("a step runs module by module: %s", reason)
+        try:
+            runner = paged_runner(model, max_context, dtype)
+        except Unfit as reason:
+            log.info("each sequence has its own cache, computed one after the other: %s", reason)
+            return OwnCacheRunner(model, max_context)
     log.info("keys and values lie in pages of %d tokens and %d bytes, %s", runner.page, runner.page_bytes, dtype)
     return runner
