@@ -18,6 +18,7 @@ from kt_core.engine.config import blamed_on, model_config, unknown_family
 from kt_core.engine.kept import Kept, fitting_context, kept, report
 from kt_core.engine.runner import CACHE_NAMES, TransformersRunner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
+from kt_core.engine.trial import try_out
 from kt_core.errors import BadData, NotFound, Unsupported
 from kt_core.formats import gguf
 from kt_core.messages import t
@@ -35,8 +36,8 @@ LAYER = re.compile(r"\.layers\.(\d+)\.")
 def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     """Build the planned model. Returns (runner, tokenizer).
 
-    Raises BadData when a tensor is missing, has another shape or was not used; Unsupported for a
-    model or layout that kt cannot run; EnvironmentProblem when the extension is missing.
+    Raises BadData when a tensor is missing, has another shape, was not used or makes nothing but NaN; Unsupported for
+    a model or layout that kt cannot run; EnvironmentProblem when the extension is missing.
     """
     if plan.value("tier"):
         os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(plan.value("tier")))
@@ -55,6 +56,7 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
         context = fitting_context(plan, found)
 
     model = build(weights, progress, Path(rules) if rules else None, agree)
+    try_out(model)
     model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
     return TransformersRunner(model, max_context=context), tokenizer

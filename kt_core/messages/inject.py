@@ -76,6 +76,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Choose another model: kt model list",
         "kt 无法生成该模型的表 {name}。\n已安装的 transformers 中 {cls} 的初始化函数没有生成它。\n请选择其他模型：kt model list",
     ),
+    "inject.cannot_run": (
+        "kt cannot run this model of the type {family}: its first step failed in {module}.\n{reason}\n"
+        "Choose another model (kt model list), or try another version of transformers (kt version shows the installed one).",
+        "kt 无法运行类型为 {family} 的该模型：第一步在 {module} 中失败。\n{reason}\n"
+        "请选择其他模型（kt model list），或换用其他版本的 transformers（kt version 显示已安装的版本）。",
+    ),
+    "inject.not_finite": (
+        "This model computes NaN or infinite numbers, first in {module}.\n"
+        "A weight of that layer or of one before it is damaged, or its settings in config.json are wrong.\n"
+        "Get the model again: kt model pull NAME",
+        "该模型的计算结果为 NaN 或无穷大，最先出现在 {module}。\n该层或其前面某层的权重已损坏，或 config.json 中的设置有误。\n"
+        "请重新获取模型：kt model pull NAME",
+    ),
     "inject.unused_rule": (
         "The rule at {where} matches no module of this model.",
         "{where} 处的规则不匹配该模型的任何模块。",
