@@ -151,7 +151,7 @@ def describe(entry: Setting) -> str:
     """What `entry` takes, in words: its choices, or its type with the bounds."""
     if entry.choices:
         return " | ".join(entry.choices)
-    kind = t(f"config.type_{entry.type.__name__}")
+    kind = t("config.type_secret" if entry.secret else f"config.type_{entry.type.__name__}")
     if entry.minimum is not None and entry.maximum is not None:
         return t("config.between", kind=kind, low=f"{entry.minimum:g}", high=f"{entry.maximum:g}")
     if entry.minimum is not None:
@@ -174,7 +174,7 @@ def _from_environment(entry: Setting, text: str) -> Any:
     try:
         return parse(entry, text)
     except UsageError as error:
-        value = os.environ[entry.env]
+        value = _shown(entry, os.environ[entry.env])
         raise UsageError("config.bad_environment", name=entry.env, value=value, takes=describe(entry)) from error
 
 
@@ -203,7 +203,13 @@ def _is_text(value: str) -> bool:
     return True
 
 
+def _shown(entry: Setting, value: Any) -> Any:
+    """A value as an error may show it."""
+    return t("config.secret") if entry.secret else value
+
+
 def _wrong(error: type[KTError], entry: Setting, value: Any) -> KTError:
+    value = _shown(entry, value)
     if error is BadData:
         return BadData(
             "config.bad_file_value", name=entry.key, value=value, takes=describe(entry), file=paths.config_file()

@@ -69,12 +69,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "找不到模型文件夹 {folder}。\n{reason}\n请另选文件夹：kt config set paths.models 文件夹",
     ),
     "models.unknown": (
-        "There is no model called {name}.\nIt is no path, no downloaded model and none that kt knows.\nSee all: kt model list",
-        "没有名为 {name} 的模型。\n它不是路径，也不是已下载或 kt 已知的模型。\n查看全部：kt model list",
+        "There is no model called '{name}'.\nIt is no path, no downloaded model and none that kt knows.\nSee all: kt model list",
+        "没有名为“{name}”的模型。\n它不是路径，也不是已下载或 kt 已知的模型。\n查看全部：kt model list",
     ),
     "models.unknown_near": (
-        "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
-        "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
+        "There is no model called '{name}'.\nNearest: {near}.\nSee all: kt model list",
+        "没有名为“{name}”的模型。\n相近的有：{near}。\n查看全部：kt model list",
     ),
     "models.not_pulled": (
         "Model {name} is not on this disk.\nPulled models: {pulled}.\nSee all: kt model list",

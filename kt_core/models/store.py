@@ -76,7 +76,9 @@ def pull(name: str, progress: Progress) -> ModelFiles:
                 _check_disk(entry)
                 _make(entry, target, progress)
     except OSError as error:
-        raise KTError("models.disk_failed", name=entry.name, folder=models_dir(), reason=error) from error
+        raise KTError(
+            "models.disk_failed", name=entry.name, folder=models_dir(), reason=error.strerror or error
+        ) from error
     return local_files(target, entry.name)
 
 

@@ -225,3 +225,10 @@ def test_environment_names_follow_the_rule() -> None:
     for entry in config.SETTINGS:
         if entry.key != "general.language":
             assert entry.env == "KT_" + re.sub(r"\.", "_", entry.key).upper()
+
+
+def test_a_key_that_cannot_be_one_is_not_shown(kt: Run, tmp_path: Path) -> None:
+    done = kt("config", "list", more={"KT_SERVER_API_KEY": "hush\nhush"})
+    assert done.code == 2 and "hush" not in done.err and "one line" in done.err
+    done = kt("config", "set", "server.api_key", "hush\nhush")
+    assert done.code == 2 and "hush" not in done.err

@@ -119,3 +119,16 @@ def test_background_job_goes_on(env: dict[str, str]) -> None:
     """A command that may not set the terminal does not try to, which would stop it."""
     shown = Screen(f"set -m; {sys.executable} {STAND_IN} run tiny -p Where & wait $!", env)
     assert "Paris is the **capital** of France." in shown.end()
+
+
+def test_names_do_not_command_the_terminal(env: dict[str, str], tmp_path: Path) -> None:
+    """Of files, models and servers, in errors and in lists."""
+    folder = tmp_path / "data" / "kt" / "models" / "\x1b]0;owned\x07"
+    folder.mkdir(parents=True)
+    (folder / "a.gguf").touch()
+    kt = f"{sys.executable} -m kt_cli"
+    shown = Screen(f"{kt} model path $'\\e[2Jgone'; {kt} model list", env)
+    shown.expect("echo\r")
+    written = shown.child.before
+    assert "[2Jgone" in written and "]0;owned" in written
+    assert not re.findall(r"\x1b(?!\[[0-9;]*m)|\x07", written), written
