@@ -4,10 +4,12 @@ Precedence: command-line flag > environment > file > default. The file is TOML; 
 comments and writes it beside and renames. A file that cannot be read is never overwritten.
 """
 
+import fcntl
 import importlib
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,15 +118,16 @@ def set(key: str, value: Any) -> Any:
     entry = setting(key)
     typed = parse(entry, value) if isinstance(value, str) else _checked(entry, value)
     file = paths.config_file()
-    document = _parse_file(file)
-    _file_values(file)  # a file with other faults is not written over either
-    section, name = key.split(".")
-    if section not in document:
-        import tomlkit
+    with _alone(file):
+        document = _parse_file(file)
+        _file_values(file)  # a file with other faults is not written over either
+        section, name = key.split(".")
+        if section not in document:
+            import tomlkit
 
-        document[section] = tomlkit.table()
-    document[section][name] = typed
-    _write(file, document.as_string())
+            document[section] = tomlkit.table()
+        document[section][name] = typed
+        _write(file, document.as_string())
     return typed
 
 
@@ -132,10 +135,11 @@ def unset(key: str) -> None:
     """Take `key` out of the file, if it is there; raises as `set` does."""
     section, name = setting(key).key.split(".")
     file = paths.config_file()
-    document = _parse_file(file)
-    if key in _file_values(file):
-        del document[section][name]
-        _write(file, document.as_string())
+    with _alone(file):
+        document = _parse_file(file)
+        if key in _file_values(file):
+            del document[section][name]
+            _write(file, document.as_string())
 
 
 def parse(entry: Setting, text: str) -> Any:
@@ -286,6 +290,27 @@ def _without_secret(line: str) -> str:
     """A line of the file as it may be shown."""
     secret = any(entry.secret and entry.key.rpartition(".")[2] in line for entry in SETTINGS)
     return line.partition("=")[0] + "= ..." if secret else line
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Within this block no other process changes the file, so that no change between reading and writing is lost.
+
+    The lock is on the file's folder and goes with the process. Where there is no folder yet, or the file system has no
+    locks, it is gone without.
+    """
+    folder = -1
+    try:
+        file.resolve().parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(file.resolve().parent, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    except (OSError, RuntimeError):
+        pass
+    try:
+        yield
+    finally:
+        if folder >= 0:
+            os.close(folder)
 
 
 def _write(file: Path, text: str) -> None:

@@ -32,8 +32,14 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
     if files.format == "gguf":
         return from_metadata((header or gguf.read_model(files.path)).metadata, files.path)
     try:
-        return AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # the libraries below raise a bare Exception for a damaged tokenizer.json
+        tokenizer = AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
+        tokenizer.decode(tokenizer("a 1").input_ids)  # some damage shows only when a text is split
+        return tokenizer
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except (
+        BaseException
+    ) as error:  # a bare Exception for a damaged tokenizer.json; a panic of the library is no Exception
         config = Path(files.path) / "config.json"
         if config.exists():
             model_config(read_config(config.parent), str(config))

@@ -163,3 +163,13 @@ def test_broken_code_of_a_family_is_not_blamed_on_the_config(folder, monkeypatch
     monkeypatch.setattr(type(loader.MODEL_FOR_CAUSAL_LM_MAPPING), "__getitem__", broken)
     with pytest.raises(EnvironmentProblem, match="no docstring"):
         build(folder)
+
+
+def test_a_tokenizer_that_fails_when_a_text_is_split(folder):
+    """Its library does not notice when it reads the file, and then ends the thread in a way that is no Exception."""
+    file = folder / "tokenizer.json"
+    data = json.loads(file.read_text())
+    data["post_processor"]["special_tokens"] = {}
+    file.write_text(json.dumps(data))
+    with pytest.raises(BadData):
+        load_tokenizer(local_files(folder))
