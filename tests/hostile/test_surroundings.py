@@ -226,3 +226,10 @@ def test_settings_with_a_byte_order_mark(kt, env):
     assert kt("config", "get", "inference.threads").stdout == "3\n"
     assert kt("config", "set", "server.host", "localhost").returncode == 0
     assert kt("config", "get", "inference.threads").stdout == "3\n"
+
+
+def test_too_few_open_files_are_told_as_such(kt, stand_in):
+    done = kt(
+        "run", "tiny", "-p", "x", program=stand_in, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+    )
+    assert done.returncode == 1 and clean(done) and "ulimit" in done.stderr, done.stderr
