@@ -228,8 +228,12 @@ def test_settings_with_a_byte_order_mark(kt, env):
     assert kt("config", "get", "inference.threads").stdout == "3\n"
 
 
-def test_too_few_open_files_are_told_as_such(kt, stand_in):
-    done = kt(
-        "run", "tiny", "-p", "x", program=stand_in, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
-    )
-    assert done.returncode == 1 and clean(done) and "ulimit" in done.stderr, done.stderr
+@pytest.mark.parametrize("number", main.SCARCE)
+def test_a_limit_of_the_system_is_told_as_such(here, number, monkeypatch, capsys):
+    def scarce():
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(main, "command_tree", scarce)
+    assert main.run(["model", "list"]) == 1
+    told = capsys.readouterr().err
+    assert os.strerror(number) in told and "ulimit" in told and FAULT not in told
