@@ -7,7 +7,7 @@ import pytest
 import tinymodel
 from live import Running
 
-from kt_cli import checks, client
+from kt_cli import checks, client, main
 from kt_core import config, paths
 from kt_core.engine.engine import Engine
 from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
