@@ -34,17 +34,17 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
         tokenizer.decode(tokenizer("a 1").input_ids)  # some damage shows only when a text is split
-        return tokenizer
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except (
-        BaseException
-    ) as error:  # a bare Exception for a damaged tokenizer.json; a panic of the library is no Exception
+    except BaseException as error:  # a damaged tokenizer.json gives bare Exceptions, and panics, which are none
         config = Path(files.path) / "config.json"
         if config.exists():
             model_config(read_config(config.parent), str(config))
         reason = shown(str(error).strip().split("\n")[0])
         raise BadData("weights.tokenizer", path=shown(files.path), reason=reason) from error
+    if not tokenizer.tokenize("a text, 1 2 3"):  # of no files transformers makes a tokenizer that knows no tokens
+        raise BadData("weights.no_tokenizer", path=shown(files.path))
+    return tokenizer
 
 
 def end_tokens(files: ModelFiles, tokenizer: Any, header: GGUFHeader | None = None) -> frozenset[int]:
