@@ -113,7 +113,7 @@ def _profile(found: Machine) -> Check:
     from kt_core.machine import profile
 
     name, file = "profile", profile.path()
-    if not file.exists():
+    if not paths.exists(file):
         return Check(name, OK, t("doctor.no_profile"))
     stored = profile.load()
     if stored is None:
@@ -288,7 +288,7 @@ def _folder(name: str, where: Callable[[], Path]) -> Check:
         what, why, next_step = error.lines()
         return Check(name, ERROR, f"{what} {why}", next_step)
     except OSError as error:
-        return Check(name, ERROR, str(error), t("doctor.not_writable", folder=folder))
+        return Check(name, ERROR, error.strerror or str(error), t("doctor.not_writable", folder=folder))
     value = t("doctor.folder", folder=folder, free=output.size(free))
     if not existing.is_dir():
         return Check(name, ERROR, value, t("doctor.not_a_folder", file=existing))

@@ -237,7 +237,7 @@ def _spawn(command: list[str], log: Path, sink: IO[bytes]) -> Child:
                 stderr=sink,
                 pass_fds=(writing,),
                 start_new_session=True,
-                env={**os.environ, "KT_LANG": _language()},
+                env=_environment(),
             )
     except BaseException:
         os.close(reading)
@@ -247,10 +247,12 @@ def _spawn(command: list[str], log: Path, sink: IO[bytes]) -> Child:
     return Child(process, reading, log)
 
 
-def _language() -> str:
+def _environment() -> dict[str, str]:
+    """The child's: messages in this command's language, and docstrings kept, which transformers reads at import."""
     from kt_core.messages import language
 
-    return language()
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONOPTIMIZE"}
+    return {**kept, "KT_LANG": language()}
 
 
 def _prune(logs: Path, plans: Path) -> None:

@@ -32,6 +32,8 @@ COMMANDS: dict[str, str] = {
     "completion": "cli.completion_help",
 }
 COLORS = ("auto", "always", "never")
+# Limits of the system: files, processes, memory.
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 class Root(help.Group):
@@ -141,6 +143,9 @@ def run(args: list[str]) -> int:
         terminal.silence(sys.stdout.fileno())
         return 0
     except OSError as failure:
+        if failure.errno in SCARCE:
+            output.error(KTError("cli.scarce", reason=failure.strerror))
+            return 1
         if failure.errno != errno.ENOSPC:
             return _other(failure, args)
         terminal.silence(sys.stdout.fileno())  # what is still buffered would fail again at the end

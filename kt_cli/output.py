@@ -34,6 +34,8 @@ AMOUNT_CELLS = 31  # beside a bar: "1023 MiB of 1023 MiB", the time left, and th
 LEAST_WIDTH = 24  # cells in which text is still readable
 BELOW = 4  # cells that a table's last column is indented by where it stands below the others
 
+# Control characters, except line ends, tabs, and the escape that begins a colour.
+UNRULY = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # what the server reports -> what a person reads; the store reports stages in words already
 STAGES = {
@@ -126,7 +128,7 @@ def result(data: Any, human: Callable[[], str], names: Iterable[str] | None = No
     elif _settings.quiet and names is not None:
         text("".join(f"{name}\n" for name in names))
     else:
-        shown = human()
+        shown = _tamed(human(), sys.stdout)
         text(shown if shown.endswith("\n") or not shown else f"{shown}\n")
 
 
@@ -192,7 +194,7 @@ def _lines_of(first: str, *more: str) -> None:
 
 def _talk(line: str) -> None:
     """A line on stderr, above the bars that stand there. On a closed terminal the work goes on in silence."""
-    line = folded(line, sys.stderr)
+    line = folded(_tamed(line, sys.stderr), sys.stderr)
     if _settings.live:
         from rich.text import Text
 
@@ -276,6 +278,11 @@ def stage_name(stage: str) -> str:
 def printable(text: str) -> str:
     """`text` without control characters that a terminal would obey: a model's words are not commands."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc")
+
+
+def _tamed(text: str, stream: IO[str]) -> str:
+    """`text` as it may go to `stream`: of what a terminal obeys, colours alone. Names of files, models and servers are in it."""
+    return UNRULY.sub("", text) if is_terminal(stream) else text
 
 
 def listed(words: Iterable[str]) -> str:

@@ -4,10 +4,12 @@ Precedence: command-line flag > environment > file > default. The file is TOML; 
 comments and writes it beside and renames. A file that cannot be read is never overwritten.
 """
 
+import fcntl
 import importlib
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,15 +121,16 @@ def set(key: str, value: Any) -> Any:
     entry = setting(key)
     typed = parse(entry, value) if isinstance(value, str) else _checked(entry, value)
     file = paths.config_file()
-    document = _parse_file(file)
-    _file_values(file)  # a file with other faults is not written over either
-    section, name = key.split(".")
-    if section not in document:
-        import tomlkit
+    with _alone(file):
+        document = _parse_file(file)
+        _file_values(file)  # a file with other faults is not written over either
+        section, name = key.split(".")
+        if section not in document:
+            import tomlkit
 
-        document[section] = tomlkit.table()
-    document[section][name] = typed
-    _write(file, document.as_string())
+            document[section] = tomlkit.table()
+        document[section][name] = typed
+        _write(file, document.as_string())
     return typed
 
 
@@ -135,10 +138,11 @@ def unset(key: str) -> None:
     """Take `key` out of the file, if it is there; raises as `set` does."""
     section, name = setting(key).key.split(".")
     file = paths.config_file()
-    document = _parse_file(file)
-    if key in _file_values(file):
-        del document[section][name]
-        _write(file, document.as_string())
+    with _alone(file):
+        document = _parse_file(file)
+        if key in _file_values(file):
+            del document[section][name]
+            _write(file, document.as_string())
 
 
 def parse(entry: Setting, text: str) -> Any:
@@ -154,7 +158,7 @@ def describe(entry: Setting) -> str:
     """What `entry` takes, in words: its choices, or its type with the bounds."""
     if entry.choices:
         return " | ".join(entry.choices)
-    kind = t(f"config.type_{entry.type.__name__}")
+    kind = t("config.type_secret" if entry.secret else f"config.type_{entry.type.__name__}")
     if entry.minimum is not None and entry.maximum is not None:
         return t("config.between", kind=kind, low=f"{entry.minimum:g}", high=f"{entry.maximum:g}")
     if entry.minimum is not None:
@@ -177,7 +181,7 @@ def _from_environment(entry: Setting, text: str) -> Any:
     try:
         return parse(entry, text)
     except UsageError as error:
-        value = os.environ[entry.env]
+        value = _shown(entry, os.environ[entry.env])
         raise UsageError("config.bad_environment", name=entry.env, value=value, takes=describe(entry)) from error
 
 
@@ -206,7 +210,13 @@ def _is_text(value: str) -> bool:
     return True
 
 
+def _shown(entry: Setting, value: Any) -> Any:
+    """A value as an error may show it."""
+    return t("config.secret") if entry.secret else value
+
+
 def _wrong(error: type[KTError], entry: Setting, value: Any) -> KTError:
+    value = _shown(entry, value)
     if error is BadData:
         return BadData(
             "config.bad_file_value", name=entry.key, value=value, takes=describe(entry), file=paths.config_file()
@@ -283,6 +293,27 @@ def _without_secret(line: str) -> str:
     """A line of the file as it may be shown."""
     secret = any(entry.secret and entry.key.rpartition(".")[2] in line for entry in SETTINGS)
     return line.partition("=")[0] + "= ..." if secret else line
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Within this block no other process changes the file, so that no change between reading and writing is lost.
+
+    The lock is on the file's folder and goes with the process. Where there is no folder yet, or the file system has no
+    locks, it is gone without.
+    """
+    folder = -1
+    try:
+        file.resolve().parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(file.resolve().parent, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    except (OSError, RuntimeError):
+        pass
+    try:
+        yield
+    finally:
+        if folder >= 0:
+            os.close(folder)
 
 
 def _write(file: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where kt keeps things: XDG folders, one per kind of data. Nothing is created here."""
+"""Where kt keeps things: XDG folders, one per kind of data; and paths that a person typed. Nothing is created here."""
 
 import os
 from pathlib import Path
@@ -15,6 +15,27 @@ def _home(variable: str, default: str) -> Path:
         return Path.home() / default
     except RuntimeError:  # no HOME, and a user id that no account has: containers run so
         raise EnvironmentProblem("core.no_home", variable=variable) from None
+
+
+def expanded(name: str | Path) -> Path:
+    """The path with "~" resolved; "~somebody" without such a user stays as it is."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
+def exists(path: Path) -> bool:
+    """Whether anything is there; not so for what no path can be, such as a name that is too long."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; False as exists has it."""
+    return exists(path) and path.is_file()
 
 
 def config_file() -> Path:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -227,8 +228,8 @@ def _save(chat: Chat, rest: str) -> None:
     if not rest:
         output.status(t("chat.save_where"))
         return
-    file = Path(rest).expanduser()
-    if file.exists():
+    file = paths.expanded(rest)
+    if paths.exists(file):
         output.status(t("chat.save_exists", file=file))
         return
     beside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -236,9 +237,13 @@ def _save(chat: Chat, rest: str) -> None:
     try:
         beside.write_text(json.dumps(data, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
         beside.replace(file)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        output.error(KTError("chat.save_failed", file=file, reason=error.strerror or error))
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: text or a name that cannot be written, such as half a character
+        with suppress(OSError, ValueError):
+            beside.unlink(missing_ok=True)
+        output.error(KTError("chat.save_failed", file=file, reason=getattr(error, "strerror", None) or error))
         return
     output.muted(t("chat.saved", file=file))
 

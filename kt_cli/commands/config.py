@@ -66,7 +66,7 @@ def list_() -> None:
 @app.command("path", cls=Command, help="cli.config_path_help", epilog="cli.config_examples")
 def path() -> None:
     file = paths.config_file()
-    output.result({"path": file, "exists": file.exists()}, lambda: str(file))
+    output.result({"path": file, "exists": paths.exists(file)}, lambda: str(file))
 
 
 def shown(value: Any) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from kt_cli import checks, output
 from kt_cli.help import Command, new_app
+from kt_core import paths
 from kt_core.errors import EnvironmentProblem, NotFound
 from kt_core.messages import t
 
@@ -24,7 +25,7 @@ MARKS = {
 def doctor(
     sysroot: Annotated[Path, typer.Option("--sysroot", help="doctor.sysroot", metavar="DIR")] = Path("/"),
 ) -> None:
-    if not sysroot.is_dir():
+    if not paths.exists(sysroot) or not sysroot.is_dir():
         raise NotFound("doctor.no_sysroot", folder=sysroot)
     with output.progress() as report:
         report(t("doctor.checking"), 0, 0, "")  # the imports take seconds

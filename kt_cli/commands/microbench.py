@@ -23,7 +23,6 @@ app = new_app("microbench.help")
 BENCH = [sys.executable, "-m", "kt_core.bench"]
 DEFAULT_SHAPE = "qwen3-30b-a3b"
 ALL = "all"
-OWN = "-"  # the name of sizes that are no model's
 INTERRUPTED = 130
 TITLES = {
     jobs.MOE: "microbench.title_moe",
@@ -132,7 +131,7 @@ def moe(
     known = shapes.find(shape)
     given = hidden or intermediate or experts or top_k
     size = Shape(
-        OWN if given else known.name,
+        jobs.OWN if given else known.name,
         hidden or known.hidden,
         intermediate or known.intermediate,
         experts or known.experts,
@@ -160,7 +159,7 @@ def linear(
 ) -> None:
     known = shapes.find(shape)
     size = Shape(
-        OWN if inputs or outputs else known.name, inputs or known.heads_width, outputs or known.hidden, 1, 1, 0
+        jobs.OWN if inputs or outputs else known.name, inputs or known.heads_width, outputs or known.hidden, 1, 1, 0
     )
     _measure(jobs.LINEAR, size, Options(formats, tokens, threads, layers, tier, repeats, vs, check))
 
@@ -224,10 +223,10 @@ def _formats(machine: Machine, kind: str, size: Shape, options: Options) -> tupl
     if kind == jobs.ATTENTION:
         jobs.check_cache_formats(chosen)
         return chosen
-    wrong = {name: cols for name in chosen if (cols := jobs.broken_row(kind, size, name))}
+    wrong = {name: reason for name in chosen if (reason := jobs.wrong_blocks(kind, size, name))}
     if named not in ((), (ALL,)):
-        for name, cols in wrong.items():
-            raise jobs.wrong_blocks(name, cols)
+        for reason in wrong.values():
+            raise reason
     elif wrong:
         output.status(t("bench.left_out", formats=output.listed(wrong)))
     return tuple(name for name in chosen if name not in wrong)

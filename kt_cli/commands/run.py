@@ -9,7 +9,7 @@ import typer
 
 from kt_cli import answer, client, launch, output, servers, terminal
 from kt_cli.help import Command, new_app
-from kt_core import config
+from kt_core import config, paths
 from kt_core.errors import NotFound, UsageError
 from kt_core.messages import t
 from kt_core.types import Plan
@@ -87,8 +87,8 @@ def _rules(file: Path | None) -> str | None:
     """The absolute path of a rule file, which must be there."""
     if file is None:
         return None
-    path = file.expanduser().absolute()
-    if not path.is_file():
+    path = paths.expanded(file).absolute()
+    if not paths.is_file(path):
         raise NotFound("run.no_rules", file=file)
     return str(path)
 

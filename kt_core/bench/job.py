@@ -8,6 +8,7 @@ from typing import Any
 from kt_core.bench.shapes import NO_CACHE, Cache, Shape
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.formats import FORMATS, nbytes
+from kt_core.messages import t
 from kt_core.plan import KERNEL_FORMATS
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Machine
@@ -24,6 +25,7 @@ COLD = 4  # weights that are used in turn take this many times the last-level ca
 USABLE = 0.9  # of the available memory; other programs need some of it meanwhile
 RUNTIME = 600 << 20  # Python and torch
 NOTHING = Shape("", 0, 0, 0, 0)  # ceilings have none
+OWN = "-"  # the name of sizes that are no model's
 CHECK_UNITS = 4  # experts of a check, of which a token takes two: what more of them add is the same again
 PROBE_SHARE = 16  # the read probe takes at most this part of the available memory
 
@@ -32,6 +34,7 @@ SCALED = {
     "MXFP4_HF": 4.25, "NVFP4": 4.5, "INT4": 4.6, "GPTQ": 4.6, "AWQ": 4.6, "INT8_CHANNEL": 8.1,
     "FP8_BLOCK": 8.1, "FP8_CHANNEL": 8.1, "MXFP8": 8.25,
 }  # fmt: skip
+ROWS = {"AWQ": 8}  # formats that store several rows in one word
 
 
 def block(format: str) -> int:
@@ -183,13 +186,14 @@ def check_keys(job: Job) -> None:
         raise UsageError("bench.few_keys", tokens=max(job.tokens), keys=min(job.keys))
 
 
-def broken_row(kind: str, size: Shape, format: str) -> int:
-    """The length of a weight's row that is no whole number of the format's blocks; 0 when all are."""
-    return next((part.cols for part in parts(kind, size.hidden, size.intermediate) if part.cols % block(format)), 0)
-
-
-def wrong_blocks(format: str, cols: int) -> Unsupported:
-    return Unsupported("bench.blocks", format=format, block=block(format), cols=cols)
+def wrong_blocks(kind: str, size: Shape, format: str) -> Unsupported | None:
+    """Why the format cannot hold the weights of this shape; None when it can."""
+    for part in parts(kind, size.hidden, size.intermediate):
+        if part.cols % block(format):
+            return Unsupported("bench.blocks", format=format, block=block(format), cols=part.cols)
+        if part.rows % ROWS.get(format, 1):
+            return Unsupported("bench.rows", format=format, multiple=ROWS[format], rows=part.rows)
+    return None
 
 
 def check_memory(job: Job) -> None:
@@ -198,16 +202,18 @@ def check_memory(job: Job) -> None:
     for name in formats if job.memory else ():
         needed = job.needed_bytes(name)
         if needed > job.memory:
+            units = job.experts * job.layer_count(name)
+            fits = max(0, (job.memory - needed) // job.unit_bytes(name) + units)
             raise DoesNotFit(
-                REFUSALS[job.kind],
+                REFUSALS[job.kind] if fits else "bench.one_does_not_fit",
                 format=name,
-                name=job.name,
+                name=t("bench.own_sizes") if job.name == OWN else job.name,
                 layers=job.layer_count(name),
                 experts=job.experts,
                 unit=_gib(job.unit_bytes(name)),
                 needed=_gib(needed),
                 available=_gib(job.memory),
-                fits=max(0, (job.memory - needed) // job.unit_bytes(name) + job.experts * job.layer_count(name)),
+                fits=fits,
             )
 
 

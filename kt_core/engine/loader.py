@@ -20,7 +20,9 @@ from kt_core.engine.room import runner_and_pages
 from kt_core.engine.runners.facts import CACHE_NAMES
 from kt_core.engine.step import Runner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
-from kt_core.errors import BadData, NotFound, Unsupported
+from kt_core.engine.trial import try_out
+from kt_core.errors import BadData, EnvironmentProblem, NotFound, Unsupported
+from kt_core.events import one_line
 from kt_core.formats import gguf
 from kt_core.messages import t
 from kt_core.operators.base import Operator
@@ -32,13 +34,14 @@ log = logging.getLogger(__name__)
 # Checkpoint tensors that no inference needs: buffers that are computed, not stored.
 COMPUTED = re.compile(r"(rotary_emb\.inv_freq|attn\.masked_bias|attn\.bias)$")
 LAYER = re.compile(r"\.layers\.(\d+)\.")
+PREDICTION = re.compile(r"\.layers\.(\d+)\.(.*\.)?eh_proj\.")
 
 
 def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
     """Build the planned model. Returns (runner, tokenizer, pages of the cache).
 
-    Raises BadData when a tensor is missing, has another shape or was not used; Unsupported for a
-    model or layout that kt cannot run; EnvironmentProblem when the extension is missing; DoesNotFit.
+    Raises BadData when a tensor is missing, has another shape, was not used or makes nothing but NaN; Unsupported for
+    a model or layout that kt cannot run; EnvironmentProblem when the extension is missing; DoesNotFit.
     """
     if plan.value("tier"):
         os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(plan.value("tier")))
@@ -57,6 +60,7 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
         context, extra = fitting_context(plan, found), found.decoded - found.stored
 
     model = build(weights, progress, Path(rules) if rules else None, agree)
+    try_out(model)
     model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
     runner, pages = runner_and_pages(model, plan, context, extra)
@@ -97,6 +101,10 @@ def _skeleton(config: PretrainedConfig, path: str) -> PreTrainedModel:
     """The model on the meta device: nothing is allocated. float32 between operators. `path` holds the configuration."""
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise unknown_family(config.model_type, "AutoModelForCausalLM")
+    try:
+        MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # imports the family's code, which no setting can break
+    except Exception as e:
+        raise EnvironmentProblem("server.broken_package", reason=one_line(e)) from e
     with torch.device("meta"), blamed_on(path):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     # An encoder's attention looks ahead, and a model without a cache would forget all but the last token.
@@ -173,13 +181,21 @@ def _nearest_model(model: PreTrainedModel, path: str) -> PreTrainedModel:
 
 def _check_unused(model: PreTrainedModel, weights: Weights, config: PretrainedConfig) -> None:
     """Every checkpoint tensor was used, or is known to have no place: the layers of multi-token
-    prediction behind the last one, computed buffers, and a stored head that is tied."""
+    prediction behind the last one, computed buffers, and a stored head that is tied.
+
+    A layer behind the last one is of that kind when config.json counts it as such or it has the projection that all
+    of them have; any other would be a part of the model that config.json leaves out.
+    """
     layers = config.get_text_config().num_hidden_layers
+    spare = {layers + i for i in range(_whole(getattr(config.get_text_config(), "num_nextn_predict_layers", 0)))}
+    spare |= {
+        int(found[1]) for name in weights.names() if (found := PREDICTION.search(name)) and int(found[1]) >= layers
+    }
     ignored = [re.compile(p) for p in model._keys_to_ignore_on_load_unexpected or ()]
 
     def expected(name: str) -> bool:
         layer = LAYER.search(name)
-        if layer and int(layer.group(1)) >= layers:
+        if layer and int(layer.group(1)) in spare:
             return True
         if name in model.all_tied_weights_keys:
             return True
@@ -188,3 +204,8 @@ def _check_unused(model: PreTrainedModel, weights: Weights, config: PretrainedCo
     unused = [name for name in weights.unused() if not expected(name)]
     if unused:
         raise BadData("inject.unused", count=len(unused), names=", ".join(unused[:5]))
+
+
+def _whole(value: object) -> int:
+    """A setting that families need not have, as a count: 0 for anything but a whole number of reasonable size."""
+    return value if type(value) is int and 0 < value < 100 else 0

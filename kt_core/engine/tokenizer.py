@@ -33,7 +33,10 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
         return from_metadata((header or gguf.read_model(files.path)).metadata, files.path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # the libraries below raise a bare Exception for a damaged tokenizer.json
+        tokenizer.decode(tokenizer("a 1").input_ids)  # some damage shows only when a text is split
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a damaged tokenizer.json gives bare Exceptions, and panics, which are none
         config = Path(files.path) / "config.json"
         if config.exists():
             model_config(read_config(config.parent), str(config))

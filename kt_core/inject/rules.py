@@ -11,6 +11,7 @@ import importlib
 import inspect
 import re
 import reprlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import yaml
 from torch import nn
 
 from kt_core.errors import BadData, NotFound
+from kt_core.events import one_line
+from kt_core.messages import t
 
 DEFAULT = "default"
 OPERATOR_ARGUMENTS = ("key", "weights", "config", "orig_module")
@@ -63,12 +66,12 @@ def read_rules(path: Path) -> list[Rule]:
     except Exception as e:  # besides YAMLError: RecursionError, and whatever a value of nonsense makes of itself
         raise BadData("inject.bad_yaml", path=path, reason=" ".join(str(e).split())) from None
     if not isinstance(items, list) or not isinstance(root, yaml.SequenceNode):
-        raise BadData("inject.bad_yaml", path=path, reason="the file is not a list of rules")
+        raise BadData("inject.bad_yaml", path=path, reason=t("inject.rules_no_list"))
     problems: list[str] = []
     rules = []
     for item, node in zip(items, root.value, strict=True):
         where = f"{path}:{node.start_mark.line + 1}"
-        found: list[str] = []
+        found = [t("inject.rule_twice", name=reprlib.repr(key)) for key in _repeated(node)]
         rule = _rule(item, where, found)
         problems += [f"{where}: {problem}" for problem in found]
         if rule and not found:
@@ -80,30 +83,30 @@ def read_rules(path: Path) -> list[Rule]:
 
 def _rule(item: Any, where: str, problems: list[str]) -> Rule | None:
     if not isinstance(item, dict):
-        problems.append("a rule must be a mapping")
+        problems.append(t("inject.rule_no_mapping"))
         return None
     _check_keys(item, {"match", "replace", "recursive"}, "rule", problems)
     match, replace = item.get("match"), item.get("replace")
     if not isinstance(match, dict) or not ({"name", "class"} & match.keys()):
-        problems.append("'match' needs 'name' or 'class'")
+        problems.append(t("inject.rule_no_match"))
         match = {}
     if not isinstance(replace, dict):
-        problems.append("'replace' is missing or not a mapping")
+        problems.append(t("inject.rule_no_replace"))
         replace = {}
     _check_keys(match, {"name", "class"}, "match", problems)
     _check_keys(replace, {"class", "kwargs"}, "replace", problems)
     recursive = item.get("recursive", True)
     if not isinstance(recursive, bool):
-        problems.append(f"'recursive' is {reprlib.repr(recursive)}, not true or false")
+        problems.append(t("inject.rule_recursive", value=reprlib.repr(recursive)))
     kwargs = replace.get("kwargs") or {}
     if not isinstance(kwargs, dict):
-        problems.append("'kwargs' is not a mapping")
+        problems.append(t("inject.rule_no_kwargs"))
         kwargs = {}
     replacement = None
     if replace.get("class", DEFAULT) != DEFAULT:
         replacement = _load_class(replace["class"], problems)
         if replacement and not issubclass(replacement, nn.Module):
-            problems.append(f"{replace['class']} is no torch.nn.Module")
+            problems.append(t("inject.rule_no_module", cls=replace["class"]))
             replacement = None
         _check_kwargs(replacement, kwargs, problems)
     return Rule(
@@ -116,9 +119,18 @@ def _rule(item: Any, where: str, problems: list[str]) -> Rule | None:
     )
 
 
+def _repeated(node: yaml.Node) -> Iterator[object]:
+    """Keys that a mapping at or below `node` has twice: YAML's reader takes the last one without a word."""
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        yield from (key for key in dict.fromkeys(keys) if keys.count(key) > 1)
+        for _, value in node.value:
+            yield from _repeated(value)
+
+
 def _check_keys(mapping: dict[Any, Any], known: set[str], what: str, problems: list[str]) -> None:
     for key in mapping.keys() - known:
-        problems.append(f"unknown key {reprlib.repr(key)} in {what}; known: {', '.join(sorted(known))}")
+        problems.append(t("inject.rule_key", name=reprlib.repr(key), what=what, known=", ".join(sorted(known))))
 
 
 def _pattern(text: Any, problems: list[str]) -> re.Pattern[str] | None:
@@ -127,13 +139,13 @@ def _pattern(text: Any, problems: list[str]) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except (re.error, TypeError, RecursionError, OverflowError) as e:
-        problems.append(f"'name' is not a regular expression: {e}")
+        problems.append(t("inject.rule_expression", reason=e))
         return None
 
 
 def _load_class(path: Any, problems: list[str]) -> type | None:
     if not isinstance(path, str) or "." not in path:
-        problems.append(f"{reprlib.repr(path)} is not a dotted class path")
+        problems.append(t("inject.rule_path", path=reprlib.repr(path)))
         return None
     ours = LEGACY_CLASSES.get(path, path)
     ours = LEGACY_MODEL.sub(r"transformers.models.\1.modeling_\1.\2", ours)
@@ -141,10 +153,10 @@ def _load_class(path: Any, problems: list[str]) -> type | None:
     try:
         found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as e:  # importing runs the module, which may fail in any way
-        problems.append(f"class {path} cannot be imported: {type(e).__name__}: {e}")
+        problems.append(t("inject.rule_import", path=path, reason=one_line(e)))
         return None
     if not isinstance(found, type):
-        problems.append(f"{path} is not a class")
+        problems.append(t("inject.rule_no_class", path=path))
         return None
     return found
 
@@ -158,4 +170,4 @@ def _check_kwargs(cls: type | None, kwargs: dict[str, Any], problems: list[str])
     known = [name for name in parameters if name not in OPERATOR_ARGUMENTS]
     for key in kwargs:
         if key not in known:
-            problems.append(f"{cls.__name__} takes no argument {key!r}; known: {', '.join(known)}")
+            problems.append(t("inject.rule_argument", cls=cls.__name__, name=repr(key), known=", ".join(known)))

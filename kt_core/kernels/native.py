@@ -54,8 +54,7 @@ def weight(matrix: Matrix) -> Weight:
 
 def dtype_name(x: torch.Tensor) -> str:
     """The extension's name of x's dtype. Raises ValueError for one that it does not take, or another device."""
-    if x.device.type != "cpu":
-        raise ValueError(f"expected a tensor on the CPU, got one on {x.device}")
+    _check_device(x)
     if x.dtype == torch.float32:
         return "float32"
     if x.dtype == torch.bfloat16:
@@ -64,15 +63,25 @@ def dtype_name(x: torch.Tensor) -> str:
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
-    """x with its numbers in memory as they are: contiguous, and no negation left as a bit of the tensor."""
+    """x with its numbers in memory as they are: contiguous, and no negation left as a bit of the tensor.
+
+    Raises ValueError for a tensor that is not on the CPU: whatever goes to the extension by address comes through here.
+    """
+    _check_device(x)
     return x.detach().resolve_neg().contiguous()
 
 
 def rows_of(x: torch.Tensor) -> torch.Tensor:
-    """x [T, ...] with each token's numbers in memory as they are; tokens may be any distance apart."""
+    """x [T, ...] with each token's numbers in memory as they are; tokens may be any distance apart. Raises as plain does."""
+    _check_device(x)
     if x.is_neg() or x.shape[0] == 0 or not x[0].is_contiguous():
         return plain(x)
     return x.detach()
+
+
+def _check_device(x: torch.Tensor) -> None:
+    if x.device.type != "cpu":
+        raise ValueError(f"expected a tensor on the CPU, got one on {x.device}")
 
 
 def info() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from kt_core.machine.sysfiles import Tree, parse_list
 
 CPU_FOLDER = "/sys/devices/system/cpu"
 _X86 = ("avx2", "fma", "f16c", "avx_vnni")
-_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_vbmi", "avx512_bf16", "avx512_fp16")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi", "avx512_bf16", "avx512_fp16")
 _AMX = ("amx_tile", "amx_int8", "amx_bf16")
 _ARM = ("asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2")
 FEATURES = frozenset(_X86 + _AVX512 + _AMX + _ARM)

@@ -33,6 +33,17 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Name another format with --formats, or another shape.",
         "权重格式 {format} 无法存放每行 {cols} 个值的矩阵。\n每块 {block} 个值，而一行必须由完整的块组成。\n请用 --formats 指定其他格式，或换一个形状。",
     ),
+    "bench.rows": (
+        "Weight format {format} cannot hold {rows} rows.\nIt stores {multiple} rows in one word, so their number is a multiple of that.\n"
+        "Name another format with --formats, or another shape.",
+        "权重格式 {format} 无法存放 {rows} 行的矩阵。\n它将 {multiple} 行存于一个字中，行数必须是其整数倍。\n请用 --formats 指定其他格式，或换一个形状。",
+    ),
+    "bench.own_sizes": ("A layer of these sizes", "这些尺寸的层"),
+    "bench.one_does_not_fit": (
+        "{name} with {format} does not fit in memory, however few are taken.\nIt takes {needed}, {available} may be used.\n"
+        "Take smaller sizes, fewer --tokens or --keys, or a format of fewer bits.",
+        "即使只取一个，内存也放不下 {format} 的“{name}”。\n需要 {needed}，可用 {available}。\n请减小尺寸、--tokens 或 --keys，或使用位数更少的格式。",
+    ),
     "bench.left_out": (
         "Left out, because their blocks do not divide this shape: {formats}",
         "已略去（其块大小不能整除此形状）：{formats}",

@@ -93,6 +93,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Type it again, or convert it first, for example with iconv.",
         "命令行中的“{word}”不是有效的 UTF-8 文本。\n其中有些字节不代表任何字符。\n请重新输入，或先转换编码，例如使用 iconv。",
     ),
+    "cli.scarce": (
+        "The system gives kt no more files, processes or memory.\n{reason}\nEnd other programs, or raise the limit: ulimit -a shows all of them.",
+        "系统不再为 kt 提供文件、进程或内存。\n{reason}\n请结束其他程序，或提高限制：ulimit -a 显示全部限制。",
+    ),
     "cli.unexpected": (
         "kt failed in a way that it should not.\n{reason}\nThe trace is in {log}, and KT_DEBUG=1 shows it here.",
         "kt 发生了不应出现的故障。\n{reason}\n调用栈在 {log} 中；设置 KT_DEBUG=1 可直接显示。",

@@ -49,6 +49,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "config.chat_system": ("System prompt of every new conversation", "每次新对话使用的系统提示词"),
     "config.type_str": ("text", "文本"),
+    "config.type_secret": ("text on one line, without control characters", "一行文本，不含控制字符"),
+    "config.secret": ("(not shown)", "（不显示）"),
     "config.type_int": ("a whole number", "整数"),
     "config.type_float": ("a number", "数字"),
     "config.type_bool": ("true or false", "true 或 false"),

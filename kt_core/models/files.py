@@ -9,6 +9,7 @@ from pathlib import Path
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
 from kt_core.formats.problems import shown
 from kt_core.messages import t
+from kt_core.paths import is_file
 from kt_core.types import ModelFiles
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
@@ -66,7 +67,7 @@ def _parts(path: Path) -> list[Path]:
         return [path]
     count = int(match["count"])
     parts = [path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
-    missing = [p.name for p in parts if not _is_file(p)]
+    missing = [p.name for p in parts if not is_file(p)]
     if missing or not parts:
         raise BadData("models.missing_files", path=path.parent, missing=", ".join(missing[:5]), count=len(missing))
     return parts
@@ -86,7 +87,7 @@ def _shards(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = sorted(_indexed(index))
-        missing = [shown(s) for s in shards if not _is_file(folder / s)]
+        missing = [shown(s) for s in shards if not is_file(folder / s)]
         if missing:
             raise BadData("models.missing_files", path=folder, missing=", ".join(missing[:5]), count=len(missing))
         return [folder / s for s in shards]
@@ -96,13 +97,6 @@ def _shards(folder: Path) -> list[Path]:
     if not files:
         raise BadData("models.empty_folder", path=folder)
     return files
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that no file can have
-        return False
 
 
 def _indexed(index: Path) -> set[str]:

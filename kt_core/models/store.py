@@ -76,7 +76,9 @@ def pull(name: str, progress: Progress) -> ModelFiles:
                 _check_disk(entry)
                 _make(entry, target, progress)
     except OSError as error:
-        raise KTError("models.disk_failed", name=entry.name, folder=models_dir(), reason=error) from error
+        raise KTError(
+            "models.disk_failed", name=entry.name, folder=models_dir(), reason=error.strerror or error
+        ) from error
     return local_files(target, entry.name)
 
 
@@ -125,7 +127,7 @@ def _build(entry: Entry, partial: Path, progress: Progress) -> Path:
     made = partial / entry.file
     with _lock(base.name, progress):
         pulled = models_dir() / base.name / base.file
-        source = pulled if pulled.is_file() else fetch(base, _partial(base), progress)
+        source = pulled if pulled.is_file() else fetch(base, _partial(base), progress, entry.name)
         importlib.import_module(f"kt_core.models.{entry.recipe}").build(source, made, progress)
         found = sha256(made)
         if found != entry.sha256:

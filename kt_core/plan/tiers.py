@@ -1,4 +1,4 @@
-"""Kernel tiers by name, lowest first, and the CPU features that each needs."""
+"""Kernel tiers by name, lowest first, and the CPU features that each needs, as Linux spells them in /proc/cpuinfo."""
 
 from kt_core.types import Machine
 
@@ -9,9 +9,9 @@ TIERS: dict[str, frozenset[str]] = {
     "avx2": _AVX2,
     "avx512": _AVX512,
     "avx512_vnni": _AVX512 | {"avx512_vnni"},
-    "avx512_vbmi": _AVX512 | {"avx512_vnni", "avx512_vbmi"},
-    "avx512_bf16": _AVX512 | {"avx512_vbmi", "avx512_bf16"},
-    "amx": _AVX512 | {"avx512_vnni", "avx512_vbmi", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
+    "avx512_vbmi": _AVX512 | {"avx512_vnni", "avx512vbmi"},
+    "avx512_bf16": _AVX512 | {"avx512vbmi", "avx512_bf16"},
+    "amx": _AVX512 | {"avx512_vnni", "avx512vbmi", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
 }
 
 

@@ -59,11 +59,12 @@ def listen(settings: ServerSettings) -> socket.socket:
     """A socket that listens on the first free one of the ports. Raises KTError when the address cannot be had."""
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        last = min(settings.port + settings.ports, 65536) - 1
     except (OSError, ValueError, TypeError, OverflowError) as e:
         reason = getattr(e, "strerror", None) or str(e)
         raise KTError("server.bad_address", host=settings.host, port=settings.port, reason=reason) from e
     family, _, _, _, (host, first, *more) = found[0]
-    port, last = int(first), min(int(first) + settings.ports, 65536) - 1
+    port = int(first)
     while True:
         try:
             return _listen_on(family, (host, port, *more))

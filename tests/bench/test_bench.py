@@ -104,9 +104,26 @@ def test_names_are_checked():
     with pytest.raises(Unsupported, match="scalar, avx2"):
         job.check_names(here, (), ("amx",))
     shape = shapes.Shape("x", 2048, 1408, 1, 1)
-    assert job.broken_row(job.MOE, shape, "Q4_K") == 1408
-    assert job.broken_row(job.LINEAR, shape, "Q4_K") == 0
-    assert job.broken_row(job.MOE, shape, "Q8_0") == 0
+    assert "1408" in str(job.wrong_blocks(job.MOE, shape, "Q4_K"))
+    assert job.wrong_blocks(job.LINEAR, shape, "Q4_K") is None
+    assert job.wrong_blocks(job.MOE, shape, "Q8_0") is None
+
+
+@pytest.mark.parametrize("outputs", [1, 7, 8, 12])
+def test_every_format_that_is_not_refused_can_be_made(outputs):
+    shape = shapes.Shape("x", 256, outputs, 1, 1)
+    for format in SUPPORTED:
+        if job.wrong_blocks(job.LINEAR, shape, format) is None:
+            Linear(cases.weight(format, outputs, 256))
+        else:
+            assert format == "AWQ" and outputs % 8
+
+
+def test_a_refusal_names_only_what_would_help():
+    made = make(size=(1 << 20, 1 << 20, 2, 1), formats=("F32",), machine=machine(available=8 << 30))
+    with pytest.raises(DoesNotFit) as caught:
+        job.check_memory(replace(made, name=job.OWN))
+    assert "--experts" not in str(caught.value) and "sizes" in str(caught.value)
 
 
 def test_packed_weights_take_the_bytes_that_a_job_counts():

@@ -3,6 +3,8 @@
 import re
 import stat
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +227,20 @@ def test_environment_names_follow_the_rule() -> None:
     for entry in config.SETTINGS:
         if entry.key != "general.language":
             assert entry.env == "KT_" + re.sub(r"\.", "_", entry.key).upper()
+
+
+def test_a_key_that_cannot_be_one_is_not_shown(kt: Run, tmp_path: Path) -> None:
+    done = kt("config", "list", more={"KT_SERVER_API_KEY": "hush\nhush"})
+    assert done.code == 2 and "hush" not in done.err and "one line" in done.err
+    done = kt("config", "set", "server.api_key", "hush\nhush")
+    assert done.code == 2 and "hush" not in done.err
+
+
+def test_changes_at_the_same_time_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"chat.temperature": 0.5, "chat.max_tokens": 7, "server.port": 31000, "inference.threads": 3}
+    parse = config._parse_file
+    monkeypatch.setattr(config, "_parse_file", lambda file: (parse(file), time.sleep(0.02))[0])  # others' turn
+    with ThreadPoolExecutor(len(values)) as pool:
+        list(pool.map(lambda item: config.set(*item), values.items()))
+    assert {key: config.get(key) for key in values} == values
+    assert [file.name for file in paths.config_file().parent.iterdir()] == ["config.toml"]

@@ -135,3 +135,16 @@ with output.progress() as report:
     (line,) = [line for line in shown.screen.display if line.strip()]
     assert "…" in line and line.rstrip().endswith("1.00 MiB of 1.00 GiB")
     shown.end()
+
+
+def test_names_do_not_command_the_terminal(env: dict[str, str], tmp_path: Path) -> None:
+    """Of files, models and servers, in errors and in lists."""
+    folder = tmp_path / "data" / "kt" / "models" / "\x1b]0;owned\x07"
+    folder.mkdir(parents=True)
+    (folder / "a.gguf").touch()
+    kt = f"{sys.executable} -m kt_cli"
+    shown = Screen(f"{kt} model path $'\\e[2Jgone'; {kt} model list", env)
+    shown.expect("echo\r")
+    written = shown.child.before
+    assert "[2Jgone" in written and "]0;owned" in written
+    assert not re.findall(r"\x1b(?!\[[0-9;]*m)|\x07", written), written

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from kt_core.engine import loader
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
-from kt_core.errors import BadData, KTError, Unsupported
+from kt_core.errors import BadData, EnvironmentProblem, KTError, Unsupported
 from kt_core.inject import read_rules
 from kt_core.models.files import local_files
 from kt_core.server.serve import listen, read_plan
@@ -134,7 +134,42 @@ def test_a_deep_plan(tmp_path):
         read_plan(file)
 
 
+@pytest.mark.parametrize("ports", [None, "x", []])
+def test_a_plan_with_an_impossible_number_of_ports(ports):
+    with pytest.raises(KTError):
+        listen(ServerSettings(port=0, ports=ports)).close()
+
+
 @pytest.mark.parametrize("host", [5, "a..b"])
 def test_a_plan_with_an_impossible_host(host):
     with pytest.raises(KTError):
         listen(ServerSettings(host=host, port=0)).close()
+
+
+def test_a_config_that_leaves_layers_out_does_not_run_as_a_smaller_model(folder):
+    change(folder, num_hidden_layers=1)
+    with pytest.raises(BadData, match=r"layers\.1\."):
+        build(folder)
+    change(folder, num_hidden_layers=1, num_nextn_predict_layers=1)  # counted as layers that predict further tokens
+    build(folder)
+
+
+def test_broken_code_of_a_family_is_not_blamed_on_the_config(folder, monkeypatch):
+    """With PYTHONOPTIMIZE=2 there are no docstrings, and transformers' own modules cannot be imported."""
+
+    def broken(*_):
+        raise ValueError("no docstring")
+
+    monkeypatch.setattr(type(loader.MODEL_FOR_CAUSAL_LM_MAPPING), "__getitem__", broken)
+    with pytest.raises(EnvironmentProblem, match="no docstring"):
+        build(folder)
+
+
+def test_a_tokenizer_that_fails_when_a_text_is_split(folder):
+    """Its library does not notice when it reads the file, and then ends the thread in a way that is no Exception."""
+    file = folder / "tokenizer.json"
+    data = json.loads(file.read_text())
+    data["post_processor"]["special_tokens"] = {}
+    file.write_text(json.dumps(data))
+    with pytest.raises(BadData):
+        load_tokenizer(local_files(folder))

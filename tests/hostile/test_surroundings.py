@@ -7,7 +7,7 @@ import pytest
 import tinymodel
 from live import Running
 
-from kt_cli import checks, client
+from kt_cli import checks, client, main
 from kt_core import config, paths
 from kt_core.engine.engine import Engine
 from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
@@ -226,3 +226,14 @@ def test_settings_with_a_byte_order_mark(kt, env):
     assert kt("config", "get", "inference.threads").stdout == "3\n"
     assert kt("config", "set", "server.host", "localhost").returncode == 0
     assert kt("config", "get", "inference.threads").stdout == "3\n"
+
+
+@pytest.mark.parametrize("number", main.SCARCE)
+def test_a_limit_of_the_system_is_told_as_such(here, number, monkeypatch, capsys):
+    def scarce():
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(main, "command_tree", scarce)
+    assert main.run(["model", "list"]) == 1
+    told = capsys.readouterr().err
+    assert os.strerror(number) in told and "ulimit" in told and FAULT not in told

@@ -1,5 +1,6 @@
 """Rule files: exact semantics, and every mistake found before anything loads."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from torch import nn
 
 from kt_core.errors import BadData, NotFound
 from kt_core.inject import apply, decide, default_rules, read_rules, unused_rules
+from kt_core.messages import set_language
 
 
 class Wrapper(nn.Module):
@@ -127,6 +129,11 @@ def test_rule_without_match_is_reported(tmp_path, model):
         ("- match: {name: a}\n  replace: {class: default}\n  recursion: no\n", "unknown key 'recursion' in rule"),
         ("- match: {name: a}\n  replace: {class: default}\n  recursive: 7\n", "not true or false"),
         (f"- match: {{name: a}}\n  replace: {{class: {WRAPPER}, kwargs: {{size: 1}}}}\n", "takes no argument 'size'"),
+        ("- match: {name: a, name: b}\n  replace: {class: default}\n", "the key 'name' stands there twice"),
+        (
+            "- match: {name: a}\n  replace: {class: default}\n  replace: {class: default}\n",
+            "'replace' stands there twice",
+        ),
         ("- match: {name: [\n", "not a rule file"),
         ("- match: {name: a}\n  replace: {class: torch.nn.functional.relu}\n", "is not a class"),
     ],
@@ -135,6 +142,18 @@ def test_mistakes_are_named_with_their_line(tmp_path, text, words):
     with pytest.raises(BadData) as caught:
         read_rules(write(tmp_path, text))
     assert words in str(caught.value)
+
+
+def test_mistakes_are_told_in_chinese_too(tmp_path):
+    set_language("zh")
+    try:
+        for text in ("- 5\n", "- match: {}\n  replace: {class: .x, kwargs: [1]}\n  recursive: 7\n", "a: b\n"):
+            with pytest.raises(BadData) as caught:
+                read_rules(write(tmp_path, text))
+            words = str(caught.value).replace(str(tmp_path), "")
+            assert not re.search(r"\b(the|must|needs|is not|is missing|true and)\b", words), words
+    finally:
+        set_language(None)
 
 
 def test_all_mistakes_are_listed_with_lines(tmp_path):

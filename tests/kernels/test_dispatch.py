@@ -11,6 +11,8 @@ import pytest
 
 from kt_core.kernels import info
 from kt_core.kernels.native import load
+from kt_core.machine import probe
+from kt_core.plan import tiers as flags
 
 TIERS = ["scalar", "avx2", "avx512", "avx512_vnni", "avx512_vbmi", "avx512_bf16", "amx"]
 AVX2 = ["avx2", "fma", "f16c", "os_ymm"]
@@ -33,6 +35,12 @@ def run(code, **environment):
 
 def runnable():
     return [tier["name"] for tier in info()["tiers"] if tier["runnable"]]
+
+
+@x86_only
+def test_what_the_flags_allow_is_what_the_extension_runs():
+    """The plan and the bench judge by the flags alone, before the extension is loaded; AMX takes a permission too."""
+    assert [name for name in flags.runnable(probe()) if name != "amx"] == [n for n in runnable() if n != "amx"]
 
 
 def test_tiers_are_reported_lowest_first():

