@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, new_result, plain, weight
 from kt_core.kernels.pool import Pool, native_pool
 from kt_core.weights import Matrix
 
@@ -120,7 +120,7 @@ class Experts:
         if ids.device.type != "cpu" or weights.device.type != "cpu":
             raise ValueError("expected ids and weights on the CPU")
         x, ids, weights = plain(x), plain(ids), plain(weights)
-        y = torch.empty_like(x)
+        y = new_result(*x.shape, dtype=x.dtype)
         addresses = (x.data_ptr(), ids.data_ptr(), weights.data_ptr(), y.data_ptr())
         elsewhere = 0 if self._elsewhere is None else self._elsewhere.data_ptr()
         self._native.forward(*addresses, dtype, x.shape[0], ids.shape[1], elsewhere)
