@@ -9,6 +9,8 @@ from torch import nn
 from kt_core.errors import BadData, NotFound
 from kt_core.inject import apply, decide, default_rules, read_rules, unused_rules
 
+pytestmark = pytest.mark.transformers
+
 
 class Wrapper(nn.Module):
     """A replacement that records how it was made."""
