@@ -1,8 +1,11 @@
 # make demo: environment, model, an answer. make test: the same environment, then the whole suite.
-# make sanitize: the native tests with sanitizers; it needs a compiler and cmake alone.
+# make test-full: with the cases that teach little beside their neighbours too.
+# make sanitize: the native tests with sanitizers, and a minute of fuzzing; it needs a compiler and cmake alone.
 PYTHON ?= python3
 VENV ?= .venv
 OLDER = build/older
+WORKERS ?= 2
+FUZZ_SECONDS ?= 60
 PIP = $(VENV)/bin/python -m pip
 CONSTRAINTS ?= constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -13,14 +16,25 @@ DEV_EXTRA = from importlib.metadata import requires; from packaging.requirements
 
 SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test check sanitize install dev format clean
+.PHONY: demo test test-full check sanitize install dev format clean
 
 demo: install
 	$(VENV)/bin/kt run demo -p "What is photosynthesis?" --temperature 0 --max-tokens 80
 
+# Worksteal keeps neighbours together, and with them the models that they share. Some tests measure: they run alone.
+# Collecting everything takes 10 s a process, so where a mark chooses, only files with the mark are looked at.
+PYTEST = $(VENV)/bin/python -m pytest
+BESIDE = -n $(WORKERS) --dist worksteal
+MARKED = $$(grep -rl --include='test_*.py' 'mark.$(1)' tests)
+
 test: dev $(OLDER)/installed
-	$(VENV)/bin/python -m pytest
-	PYTHONPATH=$(OLDER) $(VENV)/bin/python -m pytest tests/parity tests/inject -k "not scalar" # slow, and no news of transformers
+	$(PYTEST) $(BESIDE) -m "not alone and not full"
+	$(PYTEST) -m alone $(call MARKED,alone)
+	PYTHONPATH=$(OLDER) $(PYTEST) $(BESIDE) -m transformers -k "not scalar" $(call MARKED,transformers) # scalar: slow
+
+test-full: dev
+	$(PYTEST) $(BESIDE) -m "not alone"
+	$(PYTEST) -m alone $(call MARKED,alone)
 
 check: dev
 	$(VENV)/bin/ruff check .
@@ -29,13 +43,16 @@ check: dev
 	$(VENV)/bin/clang-format --dry-run --Werror $$(git ls-files 'native/*.cpp' 'native/*.h')
 	$(VENV)/bin/python -m pytest tests/test_structure.py
 
-# the native tests under address and undefined behaviour, and under thread sanitizers
+# Address and undefined behaviour: every tier that this CPU runs. Threads: what they share is the same for all tiers.
+SANITIZE = build/sanitize
 sanitize:
-	for kind in address,undefined thread; do \
-		cmake -S native -B build/sanitize/$$kind -DKT_NATIVE_TESTS=ON -DKT_SANITIZE=$$kind && \
-		cmake --build build/sanitize/$$kind --parallel && \
-		build/sanitize/$$kind/kt_native_tests || exit 1; \
-	done
+	cmake -S native -B $(SANITIZE)/memory -DKT_NATIVE_TESTS=ON -DKT_SANITIZE=address,undefined
+	cmake --build $(SANITIZE)/memory --parallel
+	$(SANITIZE)/memory/kt_native_tests
+	$(SANITIZE)/memory/kt_fuzz $(FUZZ_SECONDS)
+	cmake -S native -B $(SANITIZE)/threads -DKT_NATIVE_TESTS=ON -DKT_SANITIZE=thread -DKT_TIERS=avx2
+	cmake --build $(SANITIZE)/threads --parallel --target kt_native_tests
+	$(SANITIZE)/threads/kt_native_tests
 
 install: $(VENV)/installed
 dev: $(VENV)/installed-dev

@@ -23,10 +23,12 @@ DIRECT, PREFILL = "direct", "prefill"
 WITH_MINIMUM = {"Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"}
 TOLERANCE = {format: 2e-6 if format in WITH_MINIMUM else 1e-6 for format in POLICY}
 
-# Of an expert's results, relative to a row's largest. h passes through the policy of `down`: a kernel's h and the
-# reference's differ by a float32 rounding, which can move one int8 or bf16 step (1/254 or 2^-9 of a value). Few of
-# a row's values sit on such an edge, but random int8 blocks have minimums and outliers of their own, so that one
-# of their values may make up most of a row: a whole step.
+# Of an expert's results, relative to a row's largest. h passes through the policy of `down`, whose rounding errs by at
+# most half the distance of two neighbours: 1/254 of a group's largest value (int8), 2^-8 of a value (bfloat16, with 8
+# significant bits: neighbours from 2^e on are 2^(e-7) apart). A kernel's h and the reference's differ by float32
+# roundings, so where h lies between two neighbours they may become one each, which is the whole distance, twice as
+# much. Few of a row's values lie so, but random int8 blocks have minimums and outliers of their own, so that one of
+# their values may make up most of a row: a whole step.
 EXPERTS_TOLERANCE = {"f32": 5e-6, "bf16": 1e-3, "int8": 1 / 127}
 
 

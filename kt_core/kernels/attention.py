@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import dtype_name, load, plain, rows_of
+from kt_core.kernels.native import dtype_name, load, new_result, plain, rows_of
 from kt_core.kernels.policy import SUPPORTED
 from kt_core.weights import Matrix
 
@@ -174,7 +174,7 @@ def attend(
         sinks = plain(sinks.to("cpu", torch.float32))
     count = page_count(pages, layout)
     q = rows_of(q)
-    out = torch.empty(q.shape[0], q.shape[1], layout.value_size, dtype=q.dtype)
+    out = new_result(q.shape[0], q.shape[1], layout.value_size, dtype=q.dtype)
     load().attend(
         layout.native,
         pages.data_ptr(),
@@ -243,7 +243,7 @@ class HeadLinear:
         if x.stride(2) != 1 or x.is_neg():
             x = plain(x)
         if out is None:
-            out = torch.empty(x.shape[0], self.heads, self.rows, dtype=x.dtype)
+            out = new_result(x.shape[0], self.heads, self.rows, dtype=x.dtype)
         elif out.shape != (x.shape[0], self.heads, self.rows) or out.dtype != x.dtype or out.stride(2) != 1:
             raise ValueError(
                 f"expected out [{x.shape[0]}, {self.heads}, {self.rows}] of {x.dtype} with adjacent numbers"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from kt_core import errors
-from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, new_result, plain, weight
 from kt_core.kernels.pool import Pool, native_pool
 from kt_core.weights import Matrix
 
@@ -123,7 +123,7 @@ class Experts:
         if ids.device.type != "cpu" or weights.device.type != "cpu":
             raise ValueError("expected ids and weights on the CPU")
         x, ids, weights = plain(x), plain(ids), plain(weights)
-        y = torch.empty_like(x) if out is None else out
+        y = new_result(*x.shape, dtype=x.dtype) if out is None else out
         if out is not None and (out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous()):
             raise ValueError(f"expected a contiguous out [{x.shape[0]}, {self.hidden}] of {x.dtype}")
         dtype_name(y)

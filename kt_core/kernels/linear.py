@@ -2,7 +2,7 @@
 
 import torch
 
-from kt_core.kernels.native import dtype_name, load, plain, weight
+from kt_core.kernels.native import dtype_name, load, new_result, plain, weight
 from kt_core.kernels.pool import Pool, native_pool
 from kt_core.weights import Matrix
 
@@ -47,6 +47,6 @@ class Linear:
         if x.dim() == 0 or x.shape[-1] != self.in_features:
             raise ValueError(f"expected [..., {self.in_features}], got {tuple(x.shape)}")
         x = plain(x)
-        y = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
+        y = new_result(*x.shape[:-1], self.out_features, dtype=x.dtype)
         self.native.forward(x.data_ptr(), dtype, x.numel() // self.in_features, y.data_ptr())
         return y

@@ -1,6 +1,7 @@
 """The extension: loaded at first use, with errors that a person can act on."""
 
 import importlib
+import math
 from functools import cache
 from typing import Any
 
@@ -62,6 +63,14 @@ def dtype_name(x: torch.Tensor) -> str:
     raise ValueError(f"expected float32 or bfloat16, got {x.dtype}")
 
 
+def new_result(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Memory for a kernel's result; NaN, or the least integer, while `set_poison` is on."""
+    y = torch.empty(shape, dtype=dtype)
+    if load().poisoned():
+        y.fill_(math.nan if dtype.is_floating_point else torch.iinfo(dtype).min)
+    return y
+
+
 def plain(x: torch.Tensor) -> torch.Tensor:
     """x with its numbers in memory as they are: contiguous, and no negation left as a bit of the tensor.
 
@@ -114,3 +123,10 @@ def set_deterministic(on: bool) -> None:
     price of slower prompts where such a path exists.
     """
     load().set_deterministic(on)
+
+
+def set_poison(on: bool) -> None:
+    """For tests: whether results, and the memory between the steps of a call, begin as NaN, so that what a kernel does not
+    write shows. Off by default, on with KT_POISON=1.
+    """
+    load().set_poison(on)

@@ -2,7 +2,7 @@
 
 import torch
 
-from kt_core.kernels.native import dtype_name, load, plain, rows_of
+from kt_core.kernels.native import dtype_name, load, new_result, plain, rows_of
 
 COMBINATIONS = ("add", "multiply", "sigmoid_gate", "silu_gate")
 
@@ -35,7 +35,7 @@ def rms_norm(
     if residual is not None and (residual.dtype != x.dtype or residual.device.type != "cpu"):
         raise ValueError(f"expected a residual of {x.dtype} on the CPU, got {residual.dtype}")
     x = rows_of(x)
-    y = torch.empty(x.shape, dtype=x.dtype)
+    y = new_result(*x.shape, dtype=x.dtype)
     load().rms_norm(
         (x.data_ptr(), x.stride(0)),
         0 if residual is None else residual.data_ptr(),
@@ -64,7 +64,7 @@ def combine(kind: str, a: torch.Tensor, b: torch.Tensor, tier: str | None = None
             f"expected two [T, size] of one dtype, got {tuple(a.shape)} of {a.dtype}, {tuple(b.shape)} of {b.dtype}"
         )
     a, b = rows_of(a), rows_of(b)
-    out = torch.empty(a.shape, dtype=a.dtype)
+    out = new_result(*a.shape, dtype=a.dtype)
     rows = [(x.data_ptr(), x.stride(0)) for x in (a, b)]
     load().combine(kind, *rows, (out.data_ptr(), a.shape[1]), dtype, tuple(a.shape), tier or "")
     return out

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kt_core.kernels.native import load, plain
+from kt_core.kernels.native import load, new_result, plain
 
 SCORES = ("softmax", "sigmoid", "sqrtsoftplus", "logit")
 
@@ -62,8 +62,8 @@ def route(
             raise ValueError(f"expected bias [{experts}], got {tuple(bias.shape)}")
         bias = plain(bias.to("cpu", torch.float32))
     logits = plain(logits)
-    ids = torch.empty(tokens, rule.slots, dtype=torch.int64)
-    weights = torch.empty(tokens, rule.slots)
+    ids = new_result(tokens, rule.slots, dtype=torch.int64)
+    weights = new_result(tokens, rule.slots)
     load().route(
         logits.data_ptr(),
         (tokens, experts, rule.slots),

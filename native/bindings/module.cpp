@@ -238,6 +238,8 @@ PYBIND11_MODULE(_native, m) {
     m.def("formats", &format_dict, py::arg("tier") = "", py::arg("assumed") = false);
     m.def("compiler", [] { return KT_COMPILER; });
     m.def("dropped_tiers", [] { return KT_DROPPED_TIERS; });
+    m.def("poisoned", &kt::poisoned);
+    m.def("set_poison", &kt::set_poison, py::arg("on"));
     m.def("deterministic", &kt::deterministic);
     m.def("force_prefill", [](int64_t rows) { kt::force_prefill(positive(rows)); }, py::arg("rows"));
     m.def("set_deterministic", &kt::set_deterministic, py::arg("on"));

@@ -4,8 +4,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <set>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "kt/cpu.h"
@@ -16,6 +19,11 @@ namespace {
 // About 50 to 100 us with the pause of current CPUs: longer than the gap between two phases of a layer,
 // shorter than what a sleeping thread's neighbours would notice.
 constexpr int kSpins = 2000;
+
+std::atomic<bool> poison{[] {
+    const char* value = std::getenv("KT_POISON");
+    return value && std::string_view(value) == "1";
+}()};
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -332,7 +340,16 @@ uint8_t* Pool::scratch(size_t slot, size_t bytes) {
         scratch_[slot] = Buffer();  // the old memory first: two at once would double the peak
         scratch_[slot] = Buffer(bytes);
     }
+    if (poisoned()) std::memset(scratch_[slot].data(), 0xff, bytes);
     return scratch_[slot].data();
+}
+
+bool poisoned() {
+    return poison.load(std::memory_order_relaxed);
+}
+
+void set_poison(bool on) {
+    poison.store(on, std::memory_order_relaxed);
 }
 
 Pool& default_pool() {

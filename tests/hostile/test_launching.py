@@ -62,7 +62,6 @@ def test_a_state_folder_that_is_not_utf8_does_not_hang(kt, tiny, tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/state\xff")
     done = kt(
         "run", str(tiny), "-p", "hi", "--max-tokens", "2", program=("-m", "kt_cli"), more={"XDG_STATE_HOME": folder},
-        timeout=20,
     )  # fmt: skip
     assert clean(done)
 

@@ -16,6 +16,8 @@ from kt_core.errors import BadData
 from kt_core.operators.experts import Experts
 from kt_core.weights import Matrix
 
+pytestmark = pytest.mark.transformers
+
 SIZES = {"hidden_size": 64, "num_local_experts": 5, "n_routed_experts": 5, "moe_intermediate_size": 48}
 FAMILIES = {
     GptOssExperts: ("gpt_oss", {"swiglu_limit": 0.6, "intermediate_size": 48}),

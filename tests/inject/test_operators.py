@@ -25,6 +25,8 @@ from kt_core.plan import memory
 from kt_core.types import Decision, ModelFiles, ModelSpec, Plan, ServerSettings
 from kt_core.weights import Matrix, open_weights
 
+pytestmark = pytest.mark.transformers
+
 SMALL = {
     "hidden_size": 32,
     "num_hidden_layers": 2,

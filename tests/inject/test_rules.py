@@ -11,6 +11,8 @@ from kt_core.errors import BadData, NotFound
 from kt_core.inject import apply, decide, default_rules, read_rules, unused_rules
 from kt_core.messages import set_language
 
+pytestmark = pytest.mark.transformers
+
 
 class Wrapper(nn.Module):
     """A replacement that records how it was made."""

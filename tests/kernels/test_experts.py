@@ -11,8 +11,9 @@ from kt_core.kernels import POLICY, SUPPORTED, Experts, reference, set_determini
 
 TIERS = cases.tiers()
 
-# For whole rows of plain and well-behaved weights: h may be rounded to the next int8 or bf16 value, 1/254 or 2^-9 of
-# it away, where it lies on an edge; few values do (expert_bounds.py says exactly which).
+# For whole rows of plain and well-behaved weights: where h lies between two int8 or bf16 values, a kernel may round to
+# the other one, 1/127 of the group's largest or 2^-7 of the value away (twice what rounding errs by, 1/254 and 2^-8);
+# few values lie so (expert_bounds.py says exactly which).
 TOLERANCE = {"f32": 5e-6, "bf16": 1e-3, "int8": 2e-3}
 MIXES = [
     *((format,) * 3 for format in POLICY),

@@ -201,6 +201,7 @@ def test_binding_refused(error, text):
     assert "not bound to NUMA node 0" in done.stdout and text in done.stdout
 
 
+@pytest.mark.alone
 def test_more_threads_are_not_slower_for_one_token():
     """As many workers as CPUs against one, at a size where a call is short; also in groups.
 

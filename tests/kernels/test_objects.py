@@ -4,10 +4,13 @@ import platform
 import re
 import shutil
 import subprocess
+import zlib
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from kt_core.kernels import SUPPORTED
 
 ROOT = Path(__file__).parents[2]
 # what no object of a tier may contain: tiers from the left on lack what is right of them
@@ -81,23 +84,29 @@ def test_tiers_have_no_start_up_code():
         assert ".init_array" not in tool("objdump", "-h", str(files[0])), tier
 
 
-def test_native_program(tmp_path):
-    """native/tests against the very objects of the module: all tiers, guard pages, pool, fork."""
+def program(source, target):
+    """A program of native/ with the very objects of the module."""
     linked = [str(file) for name, files in objects().items() if name != "_native" for file in files]
-    program = tmp_path / "kt_native_tests"
     native = ROOT / "native"
-    tool(
-        "c++",
-        "-std=c++20",
-        "-O1",
-        f"-I{native}/include",
-        f"-I{native}",
-        str(native / "tests/main.cpp"),
-        *linked,
-        "-pthread",
-        "-o",
-        str(program),
-    )
-    result = subprocess.run([program], capture_output=True, text=True, timeout=200, check=False)
+    flags = ["-std=c++20", "-O1", f"-I{native}/include", f"-I{native}"]
+    tool("c++", *flags, str(native / source), *linked, "-pthread", "-o", str(target))
+    return target
+
+
+def test_native_program(tmp_path):
+    """native/tests: all tiers, guard pages, pool, fork."""
+    command = [program("tests/main.cpp", tmp_path / "kt_native_tests")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stdout
     assert "tier scalar" in result.stdout
+
+
+def test_any_bits_as_weights(tmp_path):
+    """native/fuzz for 30 seconds of CPU time, from a number that changes with the kernels: what fails, fails again."""
+    sources = sorted(path for path in (ROOT / "native").rglob("*") if path.suffix in (".h", ".cpp"))
+    seed = zlib.crc32(b"".join(path.read_bytes() for path in sources))
+    command = [str(program("fuzz/decoders.cpp", tmp_path / "kt_fuzz")), "30", str(seed)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert result.returncode == 0, result.stdout
+    counts = dict(re.findall(r"(\w+): (\d+) cases", result.stdout))
+    assert set(counts) == SUPPORTED and min(map(int, counts.values())) > 20

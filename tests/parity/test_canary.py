@@ -14,6 +14,8 @@ from kt_core.models import resolve
 from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
 
+pytestmark = pytest.mark.transformers
+
 CANARIES = {
     "What is photosynthesis?": "Photosynthesis is a vital biological process",
     "Write two sentences about the sea.": "The sea is a vast and mysterious realm, teeming with life",

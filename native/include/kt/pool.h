@@ -198,6 +198,11 @@ class Pool {
     alignas(64) std::atomic<uint32_t> gate_{kClosed};  // kClosed, and the number of workers inside
 };
 
+// For tests: whether a call's scratch memory begins as NaN (all bits set), so that a part that is read before
+// it is written shows. KT_POISON=1 in the environment, or set by the caller.
+bool poisoned();
+void set_poison(bool on);
+
 // The process's pool, made at the first call with a thread for each allowed CPU, unpinned. It lives until
 // the process ends. Any pool goes on in a forked child, with threads of its own.
 Pool& default_pool();
