@@ -11,6 +11,17 @@ enum Slot : size_t { kPrepared, kRowPointers, kWide, kTile, kRow, kDecoded };
 
 constexpr size_t kTileFloats = kRowsPerTask * kPanelsPerTask * kPanelRows;
 
+// Each part's tasks in as many runs, of the same number as far as it goes.
+std::vector<size_t> in_lanes(const std::vector<size_t>& begins, size_t lanes) {
+    std::vector<size_t> out;
+    for (size_t p = 0; p + 1 < begins.size(); ++p) {
+        const size_t count = begins[p + 1] - begins[p];
+        for (size_t l = 0; l < lanes; ++l) out.push_back(begins[p] + count * l / lanes);
+    }
+    out.push_back(begins.back());
+    return out;
+}
+
 }  // namespace
 
 Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, const float* bias)
@@ -73,8 +84,9 @@ void Linear::direct(Pool::Lease& lease, const Rows& call) const {
     const size_t block = panels_per_task(begins_.back(), parts_.front().weight.panel_bytes, lease.threads());
     const size_t row_tasks = divide_up(call.count, kRowsPerTask);
     const std::vector<size_t> begins = task_begins(block, row_tasks);
+    const size_t lanes = lease.lanes(parts_.size());
     Phase preparing(call.count), multiplying;
-    multiplying.set(begins);
+    multiplying.set(in_lanes(begins, lanes), false, lanes);
 
     const auto prepare_row = [&](const Worker& worker, size_t m) {
         float* const scratch = wide + worker.index * cols_;
@@ -82,7 +94,8 @@ void Linear::direct(Pool::Lease& lease, const Rows& call) const {
         prepare(row_f32(call.x, call.dtype, call.first + m, cols_, scratch), 0, cols_,
                 prepared + m * row_bytes);
     };
-    const auto multiply = [&](const Worker& worker, size_t task, size_t part) {
+    const auto multiply = [&](const Worker& worker, size_t task, size_t n) {
+        const size_t part = n / lanes;
         float* const tile = tiles + worker.index * kTileFloats;
         const PanelMatrix& weight = parts_[part].weight;
         const size_t at = task - begins[part];
@@ -96,7 +109,7 @@ void Linear::direct(Pool::Lease& lease, const Rows& call) const {
     lease.parallel(
         [&](const Worker& worker) {
             preparing.run(worker, [&](size_t m, size_t) { prepare_row(worker, m); });
-            multiplying.run(worker, [&](size_t task, size_t part) { multiply(worker, task, part); });
+            multiplying.run(worker, [&](size_t task, size_t n) { multiply(worker, task, n); });
         },
         bytes() * call.count);
 }
