@@ -591,8 +591,8 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 }
 
 // Tasks of one block of columns take turns in the order of the experts, so sums need no atomics and have one
-// order. They are of one lane, which hands tasks out in order, so whoever has an earlier turn is at work on it
-// already.
+// order. They are of one lane, which hands tasks out in order, so whoever has an earlier turn is at work on
+// it already.
 void Experts::Chunk::down(const Worker& worker) {
     summing.run(worker, [&](size_t i, size_t n) {
         const size_t first = down_blocks[n], blocks = down_blocks[n + 1] - first, part = n / lanes;

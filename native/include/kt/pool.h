@@ -38,9 +38,9 @@ struct Worker {
     size_t group;
 };
 
-// The tasks of one phase of a region, in parts, and each part in as many lanes. Tasks of one lane are handed out
-// in order, and only tasks are waited for, never threads. A thread begins with a lane of its own: where tasks
-// that follow each other lie side by side in memory, it reads one long stream.
+// The tasks of one phase of a region, in parts, and each part in as many lanes. Tasks of one lane are handed
+// out in order, and only tasks are waited for, never threads. A thread begins with a lane of its own: where
+// tasks that follow each other lie side by side in memory, it reads one long stream.
 class Phase {
   public:
     explicit Phase(size_t tasks = 0) { set(tasks); }
