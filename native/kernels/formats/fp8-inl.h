@@ -31,7 +31,7 @@ KT_INLINE void add_fours(const uint8_t* q, size_t count, const uint8_t* const* r
     for (const size_t end = at + 2 * count; at < end; at += 2 * kGroup) {
         // Unrolled, so that the end of so short a loop is foreseen.
         KT_UNROLL for (size_t i = 0; i < kGroup / 4; ++i, q += 64) {
-            prefetch<R, 64>(q, ahead);
+            prefetch<R, 64, 2>(q, ahead);
             const Fours w = load_e4m3(q);
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 const uint8_t* const a = rows[r] + at + 8 * i;
@@ -91,7 +91,7 @@ struct E4m3Values {
             if (begin % F::kChunk == 0) {
                 scales = q;
                 q += 64;
-                prefetch<R, 64>(scales, ahead);
+                prefetch<R, 64, 2>(scales, ahead);
             }
             const size_t count = k - begin < F::kStep ? k - begin : F::kStep;
             add_fours<R>(q, count, rows, 2 * begin, F::factor(scales, begin % F::kChunk), sum, ahead);

@@ -63,6 +63,7 @@ constexpr size_t kScratch = 576 + 64;
 template <class F>
 struct SuperBlock {
     static constexpr size_t kBuffer = 2 * kSuper;  // bytes that subs may use
+    static constexpr int kAskFrom = 3;             // rows with which weights are asked for ahead
 
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
 
@@ -145,7 +146,8 @@ struct SuperBlock {
             KT_UNROLL for (int r = 0; r < R; ++r) totals[r] = zero_f32();
             for (size_t g = 0; g < kGroups; ++g, at += sizeof(Group32)) {
                 const auto [q, scales] = F::group(panel, subs, g, scratch);
-                prefetch<R, F::info.step_bytes / kGroups>(panel + g * (F::info.step_bytes / kGroups), ahead);
+                prefetch<R, F::info.step_bytes / kGroups, F::kAskFrom>(
+                    panel + g * (F::info.step_bytes / kGroups), ahead);
                 I32x16 sums[R];
                 KT_UNROLL for (int r = 0; r < R; ++r) sums[r] = zero_i32();
                 if constexpr (F::kSub == kGroup) {
