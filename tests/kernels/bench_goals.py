@@ -19,9 +19,9 @@ WIDE = ("BF16", "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "INT8_CHANNEL", "Q8_0")
 LOW = ("Q2_K", "Q3_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
 INT8 = ("INT8_CHANNEL", "Q8_0")
 FORMATS = (
-    "BF16 FP8_BLOCK INT8_CHANNEL Q8_0 INT4 GPTQ AWQ MXFP4 NVFP4 Q4_0 Q4_1 Q4_K Q5_K Q6_K IQ4_XS Q3_K Q2_K "
-    "IQ3_S IQ2_XXS"
-).split()
+    *("BF16", "FP8_BLOCK", "INT8_CHANNEL", "Q8_0", "INT4", "MXFP4", "NVFP4", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"),
+    *("IQ4_XS", "Q3_K", "Q2_K", "IQ3_S", "IQ2_XXS"),
+)
 
 
 def goal(format, rows):
@@ -61,7 +61,8 @@ def show(rows):
     kinds = sorted({(threads, count) for _, threads, count in cells})
     table = []
     for format in dict.fromkeys(format for format, _, _ in cells):
-        shares = {kind: statistics.median(cells[format, *kind]) for kind in kinds if (format, *kind) in cells}
+        found = {kind: cells.get((format, kind[0], kind[1])) for kind in kinds}
+        shares = {kind: statistics.median(values) for kind, values in found.items() if values}
         missing = {kind: goal(format, kind[1]) - value for kind, value in shares.items()}
         table.append((max(missing.values()), format, shares, missing))
     print(f"{'format':13}" + "".join(f"{f'{threads}t {count}r':>12}" for threads, count in kinds))
