@@ -40,18 +40,18 @@ KT_INLINE uint16_t f32_to_bf16(float x) {
     return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
 }
 
-// Sum of a group's 32 activations; sums points at Group32::sums.
-KT_INLINE float total(const uint8_t* sums) {
-    return static_cast<float>(load_as<int16_t>(sums) + load_as<int16_t>(sums + 2));
-}
-
-// Asks for Bytes of the panel 4 KiB ahead. With one to three rows a kernel runs at the memory's rate by
-// itself and the extra instructions cost (31 -> 28 GB/s on Zen 4); from four rows on the arithmetic between
-// two loads hides the stream from the core's own look-ahead: Q4_1, 8 rows, 172 -> 290 GFLOP/s there.
-template <int R, size_t Bytes>
-KT_INLINE void prefetch(const uint8_t* panel) {
-    if constexpr (R >= 4) {
-        for (size_t line = 0; line < Bytes; line += 64) __builtin_prefetch(panel + 4096 + line);
+// Asks for Bytes that lie so far ahead, into the second cache: the core's own look-ahead brings them from
+// there. The more arithmetic between two loads, the fewer rows hide the stream from that look-ahead (on Zen
+// 4, of panels from memory: FP8_BLOCK, 2 rows, 69 -> 94 GFLOP/s; Q6_K, 3 rows, 85 -> 183); with fewer rows a
+// kernel runs at the memory's rate by itself and the extra instructions cost (Q8_0, 2 rows, 88 -> 74). All
+// lines must be asked for: one that is left out in twenty waits for the memory alone (INT4, 4 rows, 170 in
+// place of 290).
+template <int R, size_t Bytes, int From = 3>
+KT_INLINE void prefetch(const uint8_t* panel, size_t ahead) {
+    constexpr int kSecondCache = 2;
+    if constexpr (R >= From) {
+        for (size_t line = 0; line < Bytes; line += 64)
+            __builtin_prefetch(panel + ahead + line, 0, kSecondCache);
     }
 }
 

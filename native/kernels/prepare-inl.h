@@ -45,6 +45,8 @@ KT_INLINE void quantise_group(const float* x, Group32* out) {
     }
     out->scale = finite ? (usable ? scale : 0.0f) : __builtin_nanf("");
     for (size_t half = 0; half < 2; ++half) out->sums[half] = static_cast<int16_t>(sums[half]);
+    out->minus = -(sums[0] + sums[1]);
+    out->total = out->scale * static_cast<float>(sums[0] + sums[1]);
 }
 
 inline void prepare_int8(const float* x, size_t begin, size_t end, uint8_t* row) {

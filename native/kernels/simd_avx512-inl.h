@@ -59,6 +59,11 @@ KT_INLINE __m512i broadcast(const void* p) {
     return _mm512_set1_epi32(load_as<int32_t>(p));
 }
 
+// As an operand in memory.
+KT_INLINE const char (&four_bytes(const void* p))[4] {
+    return *static_cast<const char (*)[4]>(p);
+}
+
 // ---- bf16 ----
 
 #ifdef KT_BF16
@@ -74,7 +79,9 @@ KT_INLINE Pairs load_pairs(const void* p) {
 }
 
 KT_INLINE F32x16 dot_pairs(F32x16 sum, Pairs w, const uint8_t* activation) {
-    return {_mm512_dpbf16_ps(sum.v, (__m512bh)w.v, (__m512bh)broadcast(activation))};
+    // GCC 12 broadcasts in an instruction of its own.
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum.v) : "v"(w.v), "m"(four_bytes(activation)));
+    return sum;
 }
 #else
 struct Pairs {
@@ -125,12 +132,29 @@ KT_INLINE void store_pairs(uint16_t* out, F32x16 even, F32x16 odd) {
 }
 #endif
 
-// -(First * sums[0] + Second * sums[1]) in every lane; sums points at Group32::sums.
+// -(First * sums[0] + Second * sums[1]) in every lane; sums points at Group32::sums. Factors are powers of
+// two, since shifts run beside dot products and multiplications do not.
 template <int First, int Second>
 KT_INLINE I32x16 minus_sums(const uint8_t* sums) {
-    constexpr uint32_t kBoth = uint32_t{static_cast<uint16_t>(-Second)} << 16 | static_cast<uint16_t>(-First);
-    return {_mm512_madd_epi16(broadcast(sums), _mm512_set1_epi32(static_cast<int>(kBoth)))};
+    constexpr int kFactor = First | Second, kShift = kFactor ? __builtin_ctz(kFactor) : 0;
+    static_assert((First == Second || !First || !Second) && (kFactor & (kFactor - 1)) == 0);
+    if constexpr (kFactor == 0) return {_mm512_setzero_si512()};
+    if constexpr (First == Second) {
+        constexpr size_t kMinus = offsetof(Group32, minus) - offsetof(Group32, sums);
+        return {_mm512_slli_epi32(broadcast(sums + kMinus), kShift)};
+    }
+    const __m512i both = broadcast(sums);
+    const __m512i half = First ? _mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16 - kShift)
+                               : _mm512_slli_epi32(_mm512_srai_epi32(both, 16), kShift);
+    return {_mm512_sub_epi32(_mm512_setzero_si512(), half)};
 }
+
+#ifdef KT_VNNI
+KT_INLINE __m512i dot_bytes(__m512i sum, __m512i w, const void* activation) {
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(four_bytes(activation)));
+    return sum;
+}
+#endif
 
 // ---- int8 weights stored with 128 added ----
 
@@ -154,7 +178,7 @@ KT_INLINE I32x16 start_128(const uint8_t* sums) {
 }
 
 KT_INLINE I32x16 dot(I32x16 sum, Signed w, const int8_t* activation) {
-    return {_mm512_dpbusd_epi32(sum.v, w.v, broadcast(activation))};
+    return {dot_bytes(sum.v, w.v, activation)};
 }
 #else
 // vpmaddubsw saturates at 32767, so the unsigned operand is |w| <= 128 and the activation, |a| <= 127,
@@ -240,7 +264,7 @@ KT_INLINE NibbleSum nibble_start() {
 
 #ifdef KT_VNNI
 KT_INLINE NibbleSum nibble_dot(NibbleSum sum, Bytes w, const int8_t* activation) {
-    return {_mm512_dpbusd_epi32(sum.v, w.v, broadcast(activation))};
+    return {dot_bytes(sum.v, w.v, activation)};
 }
 
 KT_INLINE I32x16 nibble_total(NibbleSum sum) {

@@ -17,8 +17,7 @@ struct BytePair {
 
 #ifdef KT_VNNI
 KT_INLINE I32x16 dot(I32x16 sum, const BytePair& w, const int8_t* activation) {
-    const __m512i first = _mm512_dpbusd_epi32(sum.v, w.first.v, broadcast(activation));
-    return {_mm512_dpbusd_epi32(first, w.second.v, broadcast(activation + 4))};
+    return {dot_bytes(dot_bytes(sum.v, w.first.v, activation), w.second.v, activation + 4)};
 }
 #else
 // Two pairs of products are at most 4 * 63 * 127 = 32004 < 32767.

@@ -56,34 +56,39 @@ struct KernelOf<F> {
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.
 template <class F, int R>
-void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out) {
+void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, size_t ahead) {
     const uint8_t* rows[R];
     F32x16 sum[R];
     KT_UNROLL for (int r = 0; r < R; ++r) {
         rows[r] = a.rows[m + r];
         sum[r] = zero_f32();
     }
-    F::template block<R>(panel, a.k, rows, sum);
+    F::template block<R>(panel, a.k, rows, sum, ahead);
     KT_UNROLL for (int r = 0; r < R; ++r) store(out + r * a.out_stride, sum[r]);
 }
 
 template <class F, int R>
-void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out) {
+void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, size_t ahead) {
     if constexpr (R > 0) {
-        if (a.row_count - m == R) return row_block<F, R>(a, panel, m, out);
-        last_rows<F, R - 1>(a, panel, m, out);
+        if (a.row_count - m == R) return row_block<F, R>(a, panel, m, out, ahead);
+        last_rows<F, R - 1>(a, panel, m, out, ahead);
     }
 }
+
+// What the first rows that meet a panel ask for, in bytes from where they are; the others find it in a cache
+// and ask for the next panel, so that the memory is never idle while they multiply.
+constexpr size_t kAhead = 8192;
 
 template <class F>
 void matmul(const MatmulArgs& a) {
     for (size_t p = 0; p < a.panel_count; ++p) {
         const uint8_t* panel = a.panels + p * a.panel_bytes;
-        size_t m = 0;
-        for (; m + kRowBlock <= a.row_count; m += kRowBlock) {
-            row_block<F, kRowBlock>(a, panel, m, a.out + m * a.out_stride + p * kPanelRows);
+        float* const out = a.out + p * kPanelRows;
+        size_t m = 0, ahead = kAhead;
+        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ahead = a.panel_bytes) {
+            row_block<F, kRowBlock>(a, panel, m, out + m * a.out_stride, ahead);
         }
-        last_rows<F, kRowBlock - 1>(a, panel, m, a.out + m * a.out_stride + p * kPanelRows);
+        last_rows<F, kRowBlock - 1>(a, panel, m, out + m * a.out_stride, ahead);
     }
 }
 

@@ -242,7 +242,8 @@ struct Experts::Chunk {
     uint16_t* decoded = nullptr;
     float* sums = nullptr;  // [tokens, hidden]
     size_t down_width = 0;
-    size_t* down_blocks = nullptr;  // those of down's columns that begin the parts, and the end
+    size_t lanes = 1;               // of each part
+    size_t* down_blocks = nullptr;  // those of down's columns that begin the lanes, and the end
     size_t bytes = 0;               // of weights that pass through the kernels
     Phase preparing{}, gathering{}, multiplying{}, summing{};
 
@@ -346,13 +347,17 @@ void Experts::Chunk::list_tasks() {
     tasks = lease.scratch<Task>(kTasks, row_tasks * divide_up(panels, 2));
     tiles = lease.scratch<TileTask>(kTiles, tile_count);
     const size_t tiled_width = prefill_width(panels, row_tasks, lease.threads());
-    size_t* const begins = lease.scratch<size_t>(kTaskBegins, parts() + 1);
+    const size_t ranges = parts() * lanes;
+    size_t* const begins = lease.scratch<size_t>(kTaskBegins, ranges + 1);
     for (size_t part = 0; part < parts(); ++part) {
-        begins[part] = task_count;
+        const size_t first = task_count;
         for (size_t g = 0; g < group_count; ++g) list_group_tasks(g, part, tiled_width);
+        for (size_t l = 0; l < lanes; ++l) {
+            begins[part * lanes + l] = first + (task_count - first) * l / lanes;
+        }
     }
-    begins[parts()] = task_count;
-    multiplying.set({begins, parts() + 1});
+    begins[ranges] = task_count;
+    multiplying.set({begins, ranges + 1}, false, lanes);
     TileTask* next = tiles;
     for (size_t g = 0; g < group_count; ++g) {
         for (size_t t = 0; t < groups[g].inputs.count; ++t) *next++ = {g, t};
@@ -401,16 +406,22 @@ void Experts::Chunk::list_runs() {
     }
     if (run_count == 0) runs[run_count++] = 0;
     runs[run_count] = group_count;
-    down_blocks = lease.scratch<size_t>(kDownBlocks, parts() + 1);
-    size_t* const begins = lease.scratch<size_t>(kDownBegins, parts() + 1);
-    down_blocks[0] = begins[0] = 0;
-    for (size_t p = 0; p < parts(); ++p) {
-        down_blocks[p + 1] = down_blocks[p] + divide_up(layer.outer_[p + 1] - layer.outer_[p], down_width);
-        begins[p + 1] = run_count * down_blocks[p + 1];
+    const size_t ranges = parts() * lanes;
+    down_blocks = lease.scratch<size_t>(kDownBlocks, ranges + 1);
+    size_t* const begins = lease.scratch<size_t>(kDownBegins, ranges + 1);
+    size_t blocks = 0;
+    for (size_t n = 0; n < ranges; ++n) {
+        const size_t part = n / lanes, lane = n % lanes;
+        const size_t all = divide_up(layer.outer_[part + 1] - layer.outer_[part], down_width);
+        down_blocks[n] = blocks + all * lane / lanes;
+        begins[n] = run_count * down_blocks[n];
+        if (lane + 1 == lanes) blocks += all;
     }
-    summing.set({begins, parts() + 1});
-    turns = lease.scratch<Turn>(kTurns, down_blocks[parts()]);
-    for (size_t i = 0; i < down_blocks[parts()]; ++i) new (&turns[i]) Turn;
+    down_blocks[ranges] = blocks;
+    begins[ranges] = run_count * blocks;
+    summing.set({begins, ranges + 1}, false, lanes);
+    turns = lease.scratch<Turn>(kTurns, blocks);
+    for (size_t i = 0; i < blocks; ++i) new (&turns[i]) Turn;
 }
 
 void Experts::Chunk::allocate() {
@@ -593,15 +604,17 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 }
 
 // Tasks of one block of columns take turns in the order of the experts, so sums need no atomics and have one
-// order. A phase hands tasks out in order, so whoever has an earlier turn is at work on it already.
+// order. They are of one lane, which hands tasks out in order, so whoever has an earlier turn is at work on
+// it already.
 void Experts::Chunk::down(const Worker& worker) {
-    summing.run(worker, [&](size_t i, size_t part) {
-        const size_t first = down_blocks[part], blocks = down_blocks[part + 1] - first;
-        const size_t at = i - run_count * first, run = at / blocks, panel = at % blocks * down_width;
+    summing.run(worker, [&](size_t i, size_t n) {
+        const size_t first = down_blocks[n], blocks = down_blocks[n + 1] - first, part = n / lanes;
+        const size_t at = i - run_count * first, run = at / blocks, block = first + at % blocks;
+        const size_t panel = (block - down_blocks[part * lanes]) * down_width;
         const size_t width = std::min(down_width, layer.outer_[part + 1] - layer.outer_[part] - panel);
         const size_t begin = (layer.outer_[part] + panel) * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);
-        Turn& turn = turns[first + at % blocks];
+        Turn& turn = turns[block];
         turn.wait(worker, static_cast<uint32_t>(run));
         for (size_t t = 0; t < tokens && run == 0; ++t) {
             std::fill_n(sums + t * layer.hidden_ + begin, columns, 0.0f);
@@ -679,7 +692,8 @@ void Experts::forward(Pool::Lease& lease, const ExpertsCall& call) const {
                     .first_token = first,
                     .tokens = std::min(step, call.tokens - first),
                     .prefill_from = from,
-                    .elsewhere = elsewhere};
+                    .elsewhere = elsewhere,
+                    .lanes = lease.lanes(inner_.size() - 1)};
         chunk.route();
         chunk.choose_paths();
         chunk.list_tasks();

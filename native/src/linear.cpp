@@ -17,11 +17,24 @@ enum Slot : size_t {
     kTiles,
     kBegins,
     kFirsts,
+    kLaneBegins,
     kPrepared,
     kRowPointers = kPrepared + kPolicies
 };
 
 constexpr size_t kTileFloats = kRowsPerTask * kPanelsPerTask * kPanelRows;
+
+// Each part's tasks in as many runs, of the same number as far as it goes.
+std::span<const size_t> in_lanes(Pool::Lease& lease, std::span<const size_t> begins, size_t lanes) {
+    const size_t parts = begins.size() - 1;
+    size_t* const out = lease.scratch<size_t>(kLaneBegins, parts * lanes + 1);
+    for (size_t p = 0; p < parts; ++p) {
+        const size_t count = begins[p + 1] - begins[p];
+        for (size_t l = 0; l < lanes; ++l) out[p * lanes + l] = begins[p] + count * l / lanes;
+    }
+    out[parts * lanes] = begins.back();
+    return {out, parts * lanes + 1};
+}
 
 }  // namespace
 
@@ -177,8 +190,9 @@ void Linear::direct(Pool::Lease& lease, std::span<const Target> targets, const R
     float* const wide = lease.scratch<float>(kWide, threads * cols);
     float* const tiles = lease.scratch<float>(kTile, threads * kTileFloats);
     const Products products(lease, targets, call.count);
+    const size_t lanes = lease.lanes(products.parts);
     Phase preparing(call.count), multiplying;
-    multiplying.set({products.begins, products.parts + 1});
+    multiplying.set(in_lanes(lease, {products.begins, products.parts + 1}, lanes), false, lanes);
     const auto prepare_row = [&](const Worker& worker, size_t m) {
         const float* const x =
             call.source.make(call.source.context, call.first + m, wide + worker.index * cols);
@@ -191,8 +205,8 @@ void Linear::direct(Pool::Lease& lease, std::span<const Target> targets, const R
     lease.parallel(
         [&](const Worker& worker) {
             preparing.run(worker, [&](size_t m, size_t) { prepare_row(worker, m); });
-            multiplying.run(worker, [&](size_t task, size_t part) {
-                products.multiply(task, part, rows, tiles + worker.index * kTileFloats);
+            multiplying.run(worker, [&](size_t task, size_t n) {
+                products.multiply(task, n / lanes, rows, tiles + worker.index * kTileFloats);
             });
         },
         bytes * call.count);

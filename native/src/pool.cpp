@@ -296,13 +296,15 @@ void Phase::set(size_t tasks) {
     set(begins);
 }
 
-void Phase::set(std::span<const size_t> begins, bool stay) {
-    parts_ = begins.size() - 1;
+void Phase::set(std::span<const size_t> begins, bool stay, size_t lanes) {
+    const size_t count = begins.size() - 1;
+    parts_ = count / lanes;
+    lanes_ = lanes;
     stay_ = stay;
     uint32_t open = 0;
-    for (size_t p = 0; p < parts_; ++p) {
-        const uint32_t begin = static_cast<uint32_t>(begins[p]), end = static_cast<uint32_t>(begins[p + 1]);
-        part_[p] = {.next = begin, .done = begin, .end = end};
+    for (size_t n = 0; n < count; ++n) {
+        const uint32_t begin = static_cast<uint32_t>(begins[n]), end = static_cast<uint32_t>(begins[n + 1]);
+        lane_[n] = {.next = begin, .done = begin, .end = end};
         open += begin != end;
     }
     open_.store(open, std::memory_order_relaxed);
@@ -312,10 +314,10 @@ size_t Phase::own_part(const Worker& worker) const {
     return worker.group * parts_ / worker.pool.groups_.size();
 }
 
-// Each thread once: those that wait look at another line, which changes when a part is done.
-void Phase::finish(size_t part, uint32_t tasks) {
-    const std::atomic_ref<uint32_t> done(part_[part].done);
-    if (done.fetch_add(tasks, std::memory_order_acq_rel) + tasks != part_[part].end) return;
+// Each thread once: those that wait look at another line, which changes when a lane is done.
+void Phase::finish(size_t n, uint32_t tasks) {
+    const std::atomic_ref<uint32_t> done(lane_[n].done);
+    if (done.fetch_add(tasks, std::memory_order_acq_rel) + tasks != lane_[n].end) return;
     if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) open_.notify_all();
 }
 

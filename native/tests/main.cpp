@@ -378,6 +378,31 @@ void test_pool() {
     CHECK(ReadProbe(pool, 1 << 20).rate() > 0, "reads");
 }
 
+// Each task once, those of a lane in order, whoever takes them.
+void test_lanes() {
+    Pool pool({{2, {}}, {2, {}}});
+    constexpr size_t kBegins[] = {0, 30, 31, 31, 60};  // two parts of two lanes
+    for (int round = 0; round < 300; ++round) {
+        Pool::Lease lease(pool);
+        CHECK(lease.lanes(2) == 2 && lease.lanes(5) == 1, "lanes");
+        Phase working;
+        working.set(kBegins, false, lease.lanes(2));
+        std::atomic<int> done[60] = {};
+        Turn turns[4];
+        std::atomic<int> wrong{0};
+        lease.parallel([&](const Worker& worker) {
+            working.run(worker, [&](size_t task, size_t lane) {
+                wrong += task < kBegins[lane] || task >= kBegins[lane + 1];
+                turns[lane].wait(worker, static_cast<uint32_t>(task - kBegins[lane]));
+                done[task] += 1;
+                turns[lane].pass();
+            });
+        });
+        for (int task = 0; task < 60; ++task) wrong += done[task] != 1;
+        CHECK(wrong == 0, "round %d: %d", round, wrong.load());
+    }
+}
+
 void test_parts() {
     Pool pool({{2, {}}, {1, {}}, {1, {}}});
     constexpr size_t kBegins[] = {0, 40, 40, 43};
@@ -481,6 +506,7 @@ int main() {
     test_attention();
     test_choice();
     test_pool();
+    test_lanes();
     test_parts();
     test_layers_on_threads();
 #if !defined(__SANITIZE_THREAD__)

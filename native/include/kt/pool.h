@@ -22,6 +22,7 @@ namespace kt {
 class Pool;
 
 constexpr size_t kMostGroups = 64;
+constexpr size_t kMostLanes = kMostGroups;
 
 // Threads that share a node's CPUs and memory.
 struct ThreadGroup {
@@ -37,52 +38,57 @@ struct Worker {
     size_t group;
 };
 
-// The tasks of one phase of a region, in parts. Tasks of one part are handed out in order, and only tasks are
-// waited for, never threads.
+// The tasks of one phase of a region, in parts, and each part in as many lanes. Tasks of one lane are handed
+// out in order, and only tasks are waited for, never threads. A thread begins with a lane of its own: where
+// tasks that follow each other lie side by side in memory, it reads one long stream.
 class Phase {
   public:
     explicit Phase(size_t tasks = 0) { set(tasks); }
     // All in one part.
     void set(size_t tasks);
-    // Tasks begins[p] .. begins[p + 1] - 1 are part p's; at most kMostGroups parts.
+    // Tasks begins[n] .. begins[n + 1] - 1 are those of lane n % lanes of part n / lanes; at most kMostLanes.
     // stay: only a part's own group works on it. There must be as many groups as parts, each with a thread,
     // and the region must be one that calls them.
-    void set(std::span<const size_t> begins, bool stay = false);
+    void set(std::span<const size_t> begins, bool stay = false, size_t lanes = 1);
 
-    // Calls task(i, part) for the tasks that nobody took yet, those of the worker's own part first, then
-    // waits until all are done. What they wrote is visible after it.
+    // Calls task(i, n) for the tasks that nobody took yet, those of the worker's own lane first, then of its
+    // part, then waits until all are done. What they wrote is visible after it.
     template <class Task>
     void run(const Worker& worker, Task&& task) {
-        const size_t own = own_part(worker);
+        const size_t part = own_part(worker), lane = static_cast<size_t>(worker.index) % lanes_;
         for (size_t p = 0; p < (stay_ ? 1 : parts_); ++p) {
-            const size_t part = own + p < parts_ ? own + p : own + p - parts_;
-            uint32_t finished = 0;
-            for (uint32_t i; take(part, i); ++finished) task(size_t{i}, part);
-            if (finished) finish(part, finished);
+            const size_t first = (part + p) % parts_ * lanes_;
+            for (size_t l = 0; l < lanes_; ++l) {
+                const size_t n = first + (lane + l) % lanes_;
+                uint32_t finished = 0;
+                for (uint32_t i; take(n, i); ++finished) task(size_t{i}, n);
+                if (finished) finish(n, finished);
+            }
         }
         wait(worker);
     }
 
   private:
-    struct alignas(64) Part {
+    struct alignas(64) Lane {
         uint32_t next;
         uint32_t done;
         uint32_t end;
     };
 
     size_t own_part(const Worker& worker) const;
-    bool take(size_t part, uint32_t& task) {
-        const std::atomic_ref<uint32_t> next(part_[part].next);
-        if (next.load(std::memory_order_relaxed) >= part_[part].end) return false;
-        return (task = next.fetch_add(1, std::memory_order_relaxed)) < part_[part].end;
+    bool take(size_t n, uint32_t& task) {
+        const std::atomic_ref<uint32_t> next(lane_[n].next);
+        if (next.load(std::memory_order_relaxed) >= lane_[n].end) return false;
+        return (task = next.fetch_add(1, std::memory_order_relaxed)) < lane_[n].end;
     }
-    void finish(size_t part, uint32_t tasks);
+    void finish(size_t n, uint32_t tasks);
     void wait(const Worker& worker);
 
     size_t parts_ = 0;
+    size_t lanes_ = 1;  // of each part
     bool stay_ = false;
-    Part part_[kMostGroups];                     // the first parts_ are set
-    alignas(64) std::atomic<uint32_t> open_{0};  // parts with tasks that are not done
+    Lane lane_[kMostLanes];                      // the first parts_ * lanes_ are set
+    alignas(64) std::atomic<uint32_t> open_{0};  // lanes with tasks that are not done
 };
 
 // Lets tasks that add to the same memory run one after another, in the order of their turns 0, 1, ...
@@ -127,6 +133,12 @@ class Pool {
         // Cuts units into a part for each group, by its threads: begins of the parts, and the end. A part may
         // be empty.
         std::vector<size_t> split(size_t units) const { return pool_.split(units); }
+
+        // Lanes of each of so many parts: one for each thread, as far as a phase has room.
+        size_t lanes(size_t parts) const {
+            const size_t most = kMostLanes / parts, wanted = static_cast<size_t>(threads()) / parts;
+            return wanted < 1 ? 1 : wanted < most ? wanted : most;
+        }
 
         // Whether phases of so many parts may stay in their groups.
         bool can_stay(size_t parts) const { return parts == groups() && threads() == pool_.wanted_; }

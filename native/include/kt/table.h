@@ -27,13 +27,16 @@ constexpr size_t kPolicies = 3;
 enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluOai, kReluSquared };
 constexpr size_t kActivations = 4;
 
-// One group of an int8 row: value = scale * q. sums are those of q's two halves, each at most 16 * 127.
+// One group of an int8 row: value = scale * q. sums are those of q's two halves, each at most 16 * 127; total
+// is scale times both, and minus their negative, which kernels would else make for every panel.
 struct Group32 {
     int8_t q[kGroup];
     float scale;
     int16_t sums[2];
+    float total;
+    int32_t minus;
 };
-static_assert(sizeof(Group32) == 40);
+static_assert(sizeof(Group32) == 48);
 
 // What numbers an array of scales holds.
 enum class Scale : uint8_t { kNone, kF32, kF16, kBf16, kE8m0, kE4m3 };

@@ -26,9 +26,10 @@ struct BF16 {
     }
 
     template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
+                                size_t ahead) {
         for (size_t i = 0; i < k; i += 2) {
-            prefetch<R, info.step_bytes>(panel + 32 * i);
+            prefetch<R, info.step_bytes, 4>(panel + 32 * i, ahead);
             const Pairs w = load_pairs(panel + 32 * i);
             KT_UNROLL for (int r = 0; r < R; ++r) sum[r] = dot_pairs(sum[r], w, rows[r] + 2 * i);
         }

@@ -22,9 +22,10 @@ struct F32 {
     }
 
     template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
+                                size_t ahead) {
         for (size_t i = 0; i < k; ++i) {
-            prefetch<R, info.step_bytes>(panel + 64 * i);
+            prefetch<R, info.step_bytes, 4>(panel + 64 * i, ahead);
             const F32x16 w = load_f32(panel + 64 * i);
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 sum[r] = multiply_add(w, load_as<float>(rows[r] + 4 * i), sum[r]);

@@ -37,10 +37,11 @@ struct Grouped {
     }
 
     template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
+                                size_t ahead) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += F::info.step_bytes) {
-            prefetch<R, F::info.step_bytes>(panel);
+            prefetch<R, F::info.step_bytes>(panel, ahead);
             I32x16 dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 dots[r] = F::Planes::template start<1, 1>(rows[r] + at + offsetof(Group32, sums));
@@ -50,7 +51,7 @@ struct Grouped {
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 const float s = load_as<float>(rows[r] + at + offsetof(Group32, scale));
                 if constexpr (F::kMinimum) {
-                    const float all = s * total(rows[r] + at + offsetof(Group32, sums));
+                    const float all = load_as<float>(rows[r] + at + offsetof(Group32, total));
                     sum[r] = multiply_add(load_f16(panel + 32), all, sum[r]);
                 }
                 sum[r] = multiply_add(to_f32(dots[r]), multiply(d, s), sum[r]);

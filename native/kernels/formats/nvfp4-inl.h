@@ -50,11 +50,12 @@ struct NVFP4 {
     }
 
     template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
+                                size_t ahead) {
         const size_t groups = k / kGroup;
         for (size_t g = 0, at = 0; g < groups; ++g, at += sizeof(Group32)) {
             const uint8_t *const scales = scales_of(panel, g), *const q = nibbles_of(panel, g);
-            prefetch<R, kChunkBytes / 2>(q);
+            prefetch<R, kChunkBytes / 2>(scales + kChunkBytes / 2 * (g % 2) - 32 * (g % 2), ahead);
             I32x16 first[R], second[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 first[r] = E2M1::start<1, 0>(rows[r] + at + offsetof(Group32, sums));
@@ -88,8 +89,8 @@ struct NVFP4 {
         const auto value = [&](const F32x16& v) {
             return multiply_add(multiply_add(v, d, zero_f32()), factors, zero_f32());
         };
-        store_pairs(out, value(byte_value<0>(w, 12)), value(byte_value<1>(w, 12)));
-        store_pairs(out + 32, value(byte_value<2>(w, 12)), value(byte_value<3>(w, 12)));
+        store_pairs(out, value(byte_value<0>(w, E2M1::kZero)), value(byte_value<1>(w, E2M1::kZero)));
+        store_pairs(out + 32, value(byte_value<2>(w, E2M1::kZero)), value(byte_value<3>(w, E2M1::kZero)));
     }
 
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {

@@ -142,13 +142,13 @@ struct ThreeBits : Nibbles<Zero> {
 };
 
 // Nibbles that choose from a table of E2M1 values, doubled to be integers: 0, 1, 2, 3, 4, 6, 8, 12 and the
-// same below zero, kept with 12 added.
-struct E2M1 : Nibbles<12> {
-    static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+// same below zero, kept with 16 added (12 would do, but sums of activations are multiplied by a shift).
+struct E2M1 : Nibbles<16> {
+    static constexpr uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
     template <int V>
     static KT_INLINE BytePair pair(const uint8_t* q) {
-        const BytePair index = Nibbles<12>::pair<V>(q);
+        const BytePair index = Nibbles<16>::pair<V>(q);
         return {lookup(kTable, index.first), lookup(kTable, index.second)};
     }
 };

@@ -41,10 +41,11 @@ struct Q4_1 {
     }
 
     template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
+                                size_t ahead) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += info.step_bytes) {
-            prefetch<R, info.step_bytes>(panel);
+            prefetch<R, info.step_bytes>(panel, ahead);
             NibbleSum dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) dots[r] = nibble_start();
             KT_UNROLL for (int v = 0; v < 4; ++v) {
@@ -58,8 +59,8 @@ struct Q4_1 {
             const F32x16 d = load_f16(panel), m = load_f16(panel + 32);
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 const float scale = load_as<float>(rows[r] + at + offsetof(Group32, scale));
-                const float all = total(rows[r] + at + offsetof(Group32, sums));
-                sum[r] = multiply_add(m, scale * all, sum[r]);
+                const float all = load_as<float>(rows[r] + at + offsetof(Group32, total));
+                sum[r] = multiply_add(m, all, sum[r]);
                 sum[r] = multiply_add(to_f32(nibble_total(dots[r])), multiply(d, scale), sum[r]);
             }
         }

@@ -14,6 +14,7 @@ struct Q6_K : SuperBlock<Q6_K> {
     static constexpr size_t kHead = 288;
     static constexpr size_t kSub = 16;
     static constexpr bool kMinimum = false;
+    static constexpr int kAskFrom = 2;
     using Planes = SixBits<32>;
 
     static KT_INLINE void put_heads(const uint8_t* const* rows, size_t at, uint8_t* panel) {

@@ -63,6 +63,7 @@ constexpr size_t kScratch = 576 + 64;
 template <class F>
 struct SuperBlock {
     static constexpr size_t kBuffer = 2 * kSuper;  // bytes that subs may use
+    static constexpr int kAskFrom = 3;             // rows with which weights are asked for ahead
 
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
 
@@ -109,6 +110,13 @@ struct SuperBlock {
         KT_UNROLL for (int r = 0; r < R; ++r) sums[r] = multiply_add(dots[r], factor, sums[r]);
     }
 
+    // Sum of the activations of a group's sub-block.
+    static KT_INLINE float sub_total(const uint8_t* group, size_t sub) {
+        if constexpr (F::kSub == kGroup) return load_as<float>(group + offsetof(Group32, total));
+        return load_as<float>(group + offsetof(Group32, scale)) *
+               static_cast<float>(load_as<int16_t>(group + offsetof(Group32, sums) + 2 * sub));
+    }
+
     // sum[r] -= dmin * sum over sub-blocks of min_j * (sum of their activations)
     template <int R>
     static KT_INLINE void take_minimums(const uint8_t* panel, const uint8_t* minimums,
@@ -119,12 +127,7 @@ struct SuperBlock {
             KT_UNROLL for (size_t sub = 0; sub < kGroup / F::kSub; ++sub, minimums += 16) {
                 const F32x16 minimum = to_f32(load_u8(minimums));
                 KT_UNROLL for (int r = 0; r < R; ++r) {
-                    const uint8_t* sums = rows[r] + at + offsetof(Group32, sums);
-                    const float all = F::kSub == kGroup
-                                          ? total(sums)
-                                          : static_cast<float>(load_as<int16_t>(sums + 2 * sub));
-                    const float s = load_as<float>(rows[r] + at + offsetof(Group32, scale));
-                    low[r] = multiply_add(minimum, s * all, low[r]);
+                    low[r] = multiply_add(minimum, sub_total(rows[r] + at, sub), low[r]);
                 }
             }
         }
@@ -133,7 +136,8 @@ struct SuperBlock {
     }
 
     template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum) {
+    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
+                                size_t ahead) {
         alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); panel += F::info.step_bytes) {
             const Subs subs = F::subs(panel, buffer);
@@ -142,7 +146,8 @@ struct SuperBlock {
             KT_UNROLL for (int r = 0; r < R; ++r) totals[r] = zero_f32();
             for (size_t g = 0; g < kGroups; ++g, at += sizeof(Group32)) {
                 const auto [q, scales] = F::group(panel, subs, g, scratch);
-                prefetch<R, F::info.step_bytes / kGroups>(panel + g * (F::info.step_bytes / kGroups));
+                prefetch<R, F::info.step_bytes / kGroups, F::kAskFrom>(
+                    panel + g * (F::info.step_bytes / kGroups), ahead);
                 I32x16 sums[R];
                 KT_UNROLL for (int r = 0; r < R; ++r) sums[r] = zero_i32();
                 if constexpr (F::kSub == kGroup) {

@@ -1,0 +1,169 @@
+// Rates of the kernels alone, without layers, threads or Python: `kt_bench_kernels cache|memory FORMAT ...`.
+//
+// cache: panels that the second cache holds, the best of many short runs, which other programs on the machine
+// hardly change. memory: 256 MiB of panels between two plain reads, median and spread of five; run it with a
+// real-time priority (chrt -f 10) where others compute. INT4:G is INT4 with groups of G. GB/s of panels for
+// one row, then GFLOP/s. COLUMNS_OF_WEIGHT in the environment: 2048.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kt/ceilings.h"
+#include "kt/matrix.h"
+
+namespace {
+
+using namespace kt;
+
+constexpr size_t kPanels = 16, kMostRows = 64, kTaskPanels = 8, kMemory = size_t{256} << 20,
+                 kCache = size_t{256} << 10;
+constexpr std::array<size_t, 7> kRows{1, 2, 3, 4, 8, 16, 64};
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Bits of all kinds; scales are ordinary numbers, so that no sum is NaN or subnormal.
+class Weight {
+  public:
+    Weight(const Kernels& kernels, const std::string& name, size_t cols) {
+        const size_t colon = name.find(':'), rows = kPanels * kPanelRows;
+        const FormatInfo& info = *kernels.formats[kernels.format(name.substr(0, colon))].info;
+        Description d{.format = info.name, .rows = rows, .cols = cols};
+        const size_t row = cols / info.block * info.block_bytes;
+        d.data = array(data_, rows, row, 64, 111);
+        if (info.scale_kinds) {
+            const bool mx = info.scale_kinds == 1u << static_cast<int>(Scale::kE8m0);
+            const bool nv = info.scale_kinds == 1u << static_cast<int>(Scale::kE4m3);
+            d.scale = mx ? "E8M0" : nv ? "E4M3" : "F32";
+            if (!info.group) d.group = colon < name.size() ? std::stoul(name.substr(colon + 1)) : 128;
+            const size_t group = info.group == kWholeRow ? cols : info.group ? info.group : d.group;
+            const size_t count = divide_up(cols, group), size = mx || nv ? 1 : sizeof(float);
+            // E8M0 near 1; the others' bytes are E4M3 of 1/8 to 1, or of a float32 of about 3e-2
+            d.scales = array(scales_, divide_up(rows, info.scale_rows), count * size,
+                             mx   ? 118
+                             : nv ? 40
+                                  : 60,
+                             mx ? 122 : 60);
+        }
+        stored = stored_matrix(kernels, d);
+    }
+
+    StoredMatrix stored;
+
+  private:
+    static StoredArray array(std::vector<uint8_t>& bytes, size_t rows, size_t row, int low, int high) {
+        std::mt19937 random(7);
+        bytes.resize(rows * row);
+        for (uint8_t& byte : bytes)
+            byte = static_cast<uint8_t>(std::uniform_int_distribution<int>(low, high)(random));
+        return {bytes.data(), rows, row, row};
+    }
+
+    std::vector<uint8_t> data_, scales_;
+};
+
+// Panels, as many as `bytes` hold, and prepared rows that meet them.
+class Product {
+  public:
+    Product(const Kernels& kernels, const Weight& weight, size_t bytes)
+        : entry_(kernels.formats[weight.stored.format]),
+          cols_(weight.stored.cols),
+          panel_bytes(panel_shape(kernels, weight.stored, 0, kPanels).panel_bytes),
+          panels(std::max<size_t>(bytes / panel_bytes / kTaskPanels, 1) * kTaskPanels),
+          memory_((panels + 1) * panel_bytes),
+          prepared_(kMostRows * prepared_bytes(entry_.info->policy, cols_)),
+          out_(kMostRows * kTaskPanels * kPanelRows) {
+        for (size_t p = 0; p < panels; ++p) entry_.pack(weight.stored, p % kPanels * kPanelRows, at(p));
+        std::mt19937 random(1);
+        std::normal_distribution<float> normal;
+        std::vector<float> x(cols_);
+        for (size_t r = 0; r < kMostRows; ++r) {
+            for (float& value : x) value = normal(random);
+            uint8_t* const row = prepared_.data() + r * (prepared_.bytes() / kMostRows);
+            kernels.prepare[static_cast<size_t>(entry_.info->policy)](x.data(), 0, cols_, row);
+            rows_.push_back(row);
+        }
+    }
+
+    double seconds(size_t rows, size_t repeats) {
+        const double start = now();
+        for (size_t i = 0; i < repeats; ++i) {
+            for (size_t p = 0; p < panels; p += kTaskPanels) {
+                entry_.matmul({at(p), panel_bytes, kTaskPanels, cols_, rows_.data(), rows, out_.data(),
+                               kTaskPanels * kPanelRows});
+            }
+        }
+        return (now() - start) / static_cast<double>(repeats);
+    }
+
+    double bytes() const { return static_cast<double>(panels * panel_bytes); }
+    double operations(size_t rows) const {
+        return 2.0 * static_cast<double>(panels * kPanelRows * cols_ * rows);
+    }
+
+  private:
+    uint8_t* at(size_t panel) { return memory_.data() + panel * panel_bytes; }
+
+    const FormatEntry& entry_;
+    size_t cols_;
+
+  public:
+    size_t panel_bytes, panels;
+
+  private:
+    Buffer memory_, prepared_;
+    std::vector<float> out_;
+    std::vector<const uint8_t*> rows_;
+};
+
+void from_cache(Product& product) {
+    for (const size_t rows : kRows) {
+        double best = 1e9;
+        for (int i = 0; i < 150; ++i) best = std::min(best, product.seconds(rows, rows < 4 ? 4 : 1));
+        if (rows == 1) std::printf(" %5.1f GB/s", product.bytes() / best / 1e9);
+        std::printf(" | %zu: %3.0f", rows, product.operations(rows) / best / 1e9);
+    }
+}
+
+void from_memory(Product& product, const ReadProbe& probe) {
+    for (const size_t rows : kRows) {
+        std::array<double, 5> rates, shares;
+        for (size_t i = 0; i < rates.size(); ++i) {
+            const double before = probe.rate();
+            rates[i] = product.bytes() / product.seconds(rows, 1);
+            shares[i] = rates[i] / std::max(before, probe.rate());
+        }
+        std::ranges::sort(rates);
+        std::ranges::sort(shares);
+        std::printf(" | %zu: %4.1f GB/s %3.0f%% (%.0f..%.0f) %3.0f", rows, rates[2] / 1e9, 100 * shares[2],
+                    100 * shares[0], 100 * shares[4],
+                    rates[2] / product.bytes() * product.operations(rows) / 1e9);
+    }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    const bool memory = count > 1 && std::string(arguments[1]) == "memory";
+    const char* const columns = std::getenv("COLUMNS_OF_WEIGHT");
+    const Kernels& all = kernels();
+    Pool pool(1);
+    const ReadProbe probe(pool, memory ? kMemory : 1);
+    for (int i = 2; i < count; ++i) {
+        const Weight weight(all, arguments[i], columns ? std::stoul(columns) : 2048);
+        Product product(all, weight, memory ? kMemory : kCache);
+        std::printf(
+            "%-13s %5.2f bits", arguments[i],
+            8.0 * static_cast<double>(product.panel_bytes) / 16 / static_cast<double>(weight.stored.cols));
+        memory ? from_memory(product, probe) : from_cache(product);
+        std::printf(" GFLOP/s\n");
+        std::fflush(stdout);
+    }
+}
