@@ -20,6 +20,8 @@ _kt() {
         --threads) :; return ;;
         --context) :; return ;;
         --rules) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --tool-parser) :; return ;;
+        --reasoning-parser) :; return ;;
         --url) :; return ;;
         --model|-m) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -40,7 +42,7 @@ _kt() {
     esac
     case "$path" in
         'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
-        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --rules --dry-run --force --json --quiet -q --color --help -h' ;;
+        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --rules --tool-parser --reasoning-parser --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --json --quiet -q --color --help -h' ;;

@@ -27,6 +27,8 @@ complete -c kt -n '__fish_seen_subcommand_from run' -l port -x -d 'Port to liste
 complete -c kt -n '__fish_seen_subcommand_from run' -l threads -x -d 'CPU threads that compute; default: as many as the plan finds best'
 complete -c kt -n '__fish_seen_subcommand_from run' -l context -x -d 'Longest conversation in tokens; default: the model'\''s, or what fits in memory'
 complete -c kt -n '__fish_seen_subcommand_from run' -l rules -r -F -d 'File that says which operator computes each module; default: the rules that come with kt'
+complete -c kt -n '__fish_seen_subcommand_from run' -l tool-parser -x -d 'How the model writes tool calls (docs/parsers.md has the names); default: the setting server.tool_parser (auto)'
+complete -c kt -n '__fish_seen_subcommand_from run' -l reasoning-parser -x -d 'How the model marks its reasoning; default: the setting server.reasoning_parser (auto)'
 complete -c kt -n '__fish_seen_subcommand_from run' -l dry-run -d 'Show the plan with its reasons and start nothing'
 complete -c kt -n '__fish_seen_subcommand_from run' -l force -d 'Go on although the plan says that it does not fit'
 complete -c kt -n '__fish_seen_subcommand_from run' -l json -d 'Write results and errors to stdout as JSON, one document a line'

@@ -70,6 +70,11 @@ class Engine:
                 "alive": self._worker.is_alive() and not self._closed,
             }
 
+    @property
+    def tokenizer(self) -> Any:
+        """Safe from several threads at once, as prompt.plain_tokenizer makes it."""
+        return self._tokenizer
+
     def template_arguments(self) -> frozenset[str]:
         """What a request may set in `template_args`; empty without a chat template."""
         try:
@@ -154,7 +159,7 @@ class _Sequence:
         self._ends = frozenset(request.stop_tokens) | (frozenset() if request.ignore_eos else eos)
         # A chat answer is decoded on its own; a continuation with the text that it continues.
         context = stream.prompt if request.messages is None or request.continue_final else ()
-        self._answer = Answer(tokenizer, request.stop, context)
+        self._answer = Answer(tokenizer, request.stop, context, request.marks)
         self._tokens = 0
         self._prefill = self._decode = 0.0  # seconds
 

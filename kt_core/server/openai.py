@@ -10,11 +10,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from kt_core.engine.prompt import prompt_end
 from kt_core.engine.stream import Closed, Stream
 from kt_core.errors import KTError, NotFound
 from kt_core.server import errors
 from kt_core.server.openai_fields import Chat, Completion, Fields, parse
 from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, timings, usage
+from kt_core.server.parsers import Style
+from kt_core.server.replies import Replies, styled
 from kt_core.server.state import State
 from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
 from kt_core.types import Chunk
@@ -44,8 +47,12 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
     if fields.model is not None and fields.model != state.model:
         raise NotFound("server.model_not_found", field="model", model=fields.model, served=state.model)
     id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
-    shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text)
-    stream = await asyncio.to_thread(engine.submit, fields.request(id, engine.template_arguments()))
+    style = state.style() if isinstance(fields, Chat) else Style()
+    generation = styled(fields.request(id, engine.template_arguments()), style)
+    stream = await asyncio.to_thread(engine.submit, generation)
+    parallel = not isinstance(fields, Chat) or fields.parallel_tool_calls is not False
+    replies = Replies(style, generation, prompt_end(engine.tokenizer, stream.prompt), parallel)
+    shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text, replies)
     if fields.stream:
         return EventStream(stream, _events(stream, shape, fields))
     async with cancelled_on_disconnect(request.receive, stream):
@@ -83,7 +90,7 @@ async def _whole(stream: Stream, shape: Shape) -> Response:
 
 
 async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator[dict[str, Any] | None]:
-    """The stream's events; after an error event nothing follows."""
+    """The stream's events, None where there is none yet; after an error event nothing follows."""
     head = shape.head(streamed=True)
     if fields.usage_wanted:
         head["usage"] = None
@@ -96,7 +103,10 @@ async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator
         if error:
             yield errors.body(error)
             return
-        for choice in shape.pieces(chunk):
+        pieces = shape.pieces(chunk)
+        if not pieces:  # a call goes out when it is whole, which may take a while
+            yield None
+        for choice in pieces:
             yield {**head, "choices": [choice], **({"timings": timings([chunk])} if choice["finish_reason"] else {})}
         if chunk.finish_reason:
             last.append(chunk)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -57,7 +58,7 @@ async def cancelled_on_disconnect(receive: Receive, stream: Stream) -> AsyncIter
 
 
 class EventStream(Response):
-    """Sends `events` (objects; None for a comment ping) and then [DONE], which an error leaves out."""
+    """Sends `events` and then [DONE], which an error leaves out. None among them stands for silence: a comment, if it lasts."""
 
     media_type = "text/event-stream"
 
@@ -73,8 +74,11 @@ class EventStream(Response):
 
         async with cancelled_on_disconnect(receive, self._stream):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            failed = False
+            failed, sent = False, time.monotonic()
             async for event in self._events:
+                if event is None and time.monotonic() - sent < 0.9 * PING_SECONDS:  # timers may be early
+                    continue
+                sent = time.monotonic()
                 failed = event is not None and "error" in event
                 await write(": ping\n\n" if event is None else f"data: {compact(event)}\n\n")
             await write("" if failed else "data: [DONE]\n\n", more=False)

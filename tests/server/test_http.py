@@ -91,7 +91,7 @@ CHAT_BAD = {
     "tools": ["x", [{"type": "function"}], [{"type": "web", "function": {"name": "x"}}]],
     "tool_choice": ["required", {"type": "function", "function": {"name": "x"}}, "auto?"],
     "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}],
-    "parallel_tool_calls": [False],
+    "parallel_tool_calls": ["no", 1],
     "functions": [[{"name": "x"}]],
     "modalities": [["audio"], ["text", "audio"]],
     "audio": [{"voice": "x"}],
@@ -134,7 +134,7 @@ def test_completion_fields_refused(server, fields):
     [
         {"user": "u"}, {"store": True}, {"metadata": {"a": "b"}}, {"service_tier": "auto"}, {"something_new": [1]},
         {"reasoning_effort": "low"}, {"echo": False}, {"suffix": None}, {"best_of": 1}, {"response_format": {"type": "text"}},
-        {"tool_choice": "auto"}, {"tool_choice": "none"}, {"parallel_tool_calls": True}, {"modalities": ["text"]},
+        {"tool_choice": "auto"}, {"tool_choice": "none"}, {"parallel_tool_calls": True}, {"parallel_tool_calls": False}, {"modalities": ["text"]},
         {"functions": None}, {"logprobs": None}, {"stream_options": None}, {"tools": None}, {"chat_template_kwargs": None},
     ],
     ids=str,
