@@ -27,8 +27,9 @@ def _one_thread():
 def serve():
     with contextlib.ExitStack() as stack:
 
-        def make(runner=None, max_queue=64, api_key="", loaded=True):
-            engine = Engine(runner or tinymodel.runner(), tinymodel.tokenizer(), max_queue) if loaded else None
+        def make(runner=None, max_queue=64, api_key="", loaded=True, tokenizer=None):
+            tokenizer = tokenizer or tinymodel.tokenizer()
+            engine = Engine(runner or tinymodel.runner(), tokenizer, max_queue) if loaded else None
             running = Running(State("tiny/model", api_key, engine))
             stack.callback(running.close)
             return running
