@@ -1,6 +1,7 @@
 """Every style's canned answers, however they are cut; and any text at all."""
 
 import time
+from pathlib import Path
 
 import pytest
 from canned import TOOLS, m, parsed, style
@@ -174,6 +175,9 @@ def test_choosing():
         choose(qwen, "auto", "thoughts")
 
 
-def test_names_are_different():
+def test_names_are_different_and_documented():
+    page = (Path(__file__).parents[3] / "docs" / "parsers.md").read_text(encoding="utf-8")
     for known in (STYLES, THINKERS):
         assert len({style.name for style in known}) == len(known)
+        assert not [style.name for style in known if f"| `{style.name}` |" not in page]
+    assert {style.name for style in STYLES} == {calls for calls, _ in CASES}
