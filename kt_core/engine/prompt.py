@@ -90,9 +90,19 @@ def templates(tokenizer: Any) -> str:
 
 
 def prompt_end(tokenizer: Any, ids: Sequence[int]) -> str:
-    """The text of a prompt's last tokens, special ones included: enough for what a template writes last."""
-    text: str = tokenizer.decode(list(ids[-_END:]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    """The text of a prompt's last tokens: enough for what a template writes last."""
+    return decode(tokenizer, ids[-_END:])
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of tokens that the tokenizer has, special ones included."""
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return text
+
+
+def encode(tokenizer: Any, text: str, special: bool) -> list[int]:
+    """The ids of a text, with the tokens that the tokenizer puts around one where `special` is set. Raises UsageError."""
+    return _ids(tokenizer, text, special)
 
 
 @cache

@@ -7,7 +7,7 @@ Known fields are honoured or refused; docs/api.md has the table. Types are stric
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
 
 from kt_core.errors import UsageError
 from kt_core.messages import t
@@ -288,17 +288,3 @@ class Completion(_Common):
 
 
 Fields = Chat | Completion
-
-
-def parse(kind: type[Chat] | type[Completion], body: bytes) -> Fields:
-    """Raises UsageError, with the first fault in `field` and `reason`."""
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as e:
-        fault = e.errors(include_url=False, include_context=False)[0]
-        reason = fault["msg"].removeprefix("Value error, ")
-        # Only real field names: pydantic also lists the branch of a union that it tried.
-        names = [str(part) for part in fault["loc"] if isinstance(part, int) or part.isidentifier()]
-        if not names:
-            raise UsageError("server.body", reason=reason) from e
-        raise UsageError("server.field", field=".".join(names), reason=reason) from e

@@ -1,19 +1,41 @@
 """The answer to one request as text, reasoning and calls: what every chat dialect writes down in its own way."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kt_core.engine.prompt import prompt_end
+from kt_core.engine.stream import Closed, Stream
+from kt_core.errors import KTError
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
+from kt_core.server.state import State
 from kt_core.types import Chunk, Request
 
 
 def styled(request: Request, style: Style) -> Request:
-    """The request as the model's style needs it: earlier answers as its template takes them, marks kept in the text."""
+    """A chat request as the model's style needs it: earlier answers as its template takes them, marks kept in the text."""
     parser = style.parser(request.tools)
     messages = tuple(
         style.history(message) if message["role"] == "assistant" else message for message in request.messages or ()
     )
     return replace(request, messages=messages, marks=parser.marks if parser else ())
+
+
+async def start(state: State, request: Request, parallel: bool = True) -> tuple[Stream, "Replies"]:
+    """Submit a request; in a thread, because tokenizing a long prompt takes a while. Raises what Engine.submit raises."""
+    engine, style = state.ready(), Style()
+    if request.messages is not None:
+        style = state.style()
+        request = styled(request, style)
+    stream = await asyncio.to_thread(engine.submit, request)
+    return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+
+
+def failure(stream: Stream, chunk: Chunk) -> KTError | None:
+    """The error that a last chunk stands for. Only a shutdown cancels an answer that somebody still reads."""
+    if chunk.finish_reason == "error":
+        return stream.error or KTError("server.internal", reason="-")
+    return Closed("engine.closed") if chunk.finish_reason == "cancelled" else None
 
 
 class Replies:

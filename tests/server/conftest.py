@@ -9,6 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))
 
 import tinymodel
 from live import Running
+from marked import tokenizer_of
+from tinymodel import Scripted
 
 from kt_core.engine.engine import Engine
 from kt_core.server.state import State
@@ -43,3 +45,19 @@ def server():
     running = Running(State("tiny/model", "", Engine(tinymodel.runner(), tinymodel.tokenizer())))
     yield running
     running.close()
+
+
+@pytest.fixture
+def ask(serve):
+    """Serve a model that answers `text`."""
+
+    def make(text, **state):
+        tokenizer = tokenizer_of()
+        runner = Scripted(tokenizer.encode(text, add_special_tokens=False))
+        runner.vocab = len(tokenizer)
+        running = serve(runner, tokenizer=tokenizer)
+        for name, value in state.items():
+            setattr(running.state, name, value)
+        return running
+
+    return make

@@ -6,8 +6,7 @@ import pytest
 from live import USER, error_of
 from tinymodel import Scripted, byte_tokens
 
-from kt_core.server import openai as openai_dialect
-from kt_core.server import streaming
+from kt_core.server import bodies, streaming
 from kt_core.server.state import State
 
 
@@ -207,7 +206,7 @@ def test_routes_and_methods(server):
 
 
 def test_body_limit(server, monkeypatch):
-    monkeypatch.setattr(openai_dialect, "MAX_BODY", 1000)
+    monkeypatch.setattr(bodies, "MAX_BODY", 1000)
     error_of(server.complete(prompt="x" * 1000), 413)
 
 

@@ -1,56 +1,11 @@
 """Reasoning and tool calls over HTTP, with a model that answers by a script."""
 
-import copy
-import json
-
 import openai
 import pytest
-import tinymodel
 from live import USER, error_of
+from marked import ANSWER, MARKS, TOOLS, call, tokenizer_of
 from test_http import events_of
 from tinymodel import Scripted
-from tokenizers import AddedToken
-
-TEMPLATE = """{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif -%}
-{{ m.content }}{% for c in m.tool_calls or [] %}<|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>{{ c.function.arguments | tojson -}}
-<|tool_call_end|>{% endfor %}<|end|>{% endfor %}{% if tools %}{{ tools | tojson }}{% endif -%}
-{% if add_generation_prompt %}<|assistant|>{% if thinking is defined and thinking %}<think>{% endif %}{% endif %}"""
-MARKS = [f"<|tool_call_{part}|>" for part in ("begin", "argument_begin", "end")]
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
-    for name in "fg"
-]
-
-
-def call(name, arguments, index=0):
-    return f"{MARKS[0]}functions.{name}:{index}{MARKS[1]}{json.dumps(arguments)}{MARKS[2]}"
-
-
-ANSWER = f"<think>Hm. é</think>\n\nI look.<|hidden|> {call('f', {'city': 'Oslo'})}{call('g', {}, 1)}"
-
-
-def tokenizer_of():
-    tokenizer = copy.deepcopy(tinymodel.tokenizer())
-    marks = [AddedToken(mark, special=True, normalized=False) for mark in (*MARKS, "<|hidden|>")]
-    tokenizer.backend_tokenizer.add_special_tokens(marks)
-    tokenizer.chat_template = TEMPLATE
-    return tokenizer
-
-
-@pytest.fixture
-def ask(serve):
-    """Serve a model that answers `text`."""
-
-    def make(text, **state):
-        tokenizer = tokenizer_of()
-        runner = Scripted(tokenizer.encode(text, add_special_tokens=False))
-        runner.vocab = len(tokenizer)
-        running = serve(runner, tokenizer=tokenizer)
-        for name, value in state.items():
-            setattr(running.state, name, value)
-        return running
-
-    return make
 
 
 def joined(events):
