@@ -82,6 +82,8 @@ class Prompt(BaseModel):
         if self.tool_choice:
             fields["tool_choice"] = self.tool_choice.type
             fields["parallel_tool_calls"] = not self.tool_choice.disable_parallel_tool_use
+        if self.messages[-1].role == "assistant" and not messages[-1].get("tool_calls"):
+            fields["continue_final_message"] = True
         # Clients ask for thinking of any model; one whose template has no switch thinks or not by itself.
         if self.thinking and self.thinking.type != "adaptive" and known & THINKING_SWITCHES.keys():
             fields["enable_thinking"] = self.thinking.type == "enabled"

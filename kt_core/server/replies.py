@@ -27,6 +27,9 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
     if request.messages is not None:
         style = state.style()
         request = styled(request, style)
+        last = style.calls.last if style.calls and not request.ignore_eos else ()
+        known = engine.tokenizer.get_added_vocab() if last else {}
+        request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
     stream = await asyncio.to_thread(engine.submit, request)
     return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
 

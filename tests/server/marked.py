@@ -24,9 +24,9 @@ def call(name, arguments, index=0):
 ANSWER = f"<think>Hm. é</think>\n\nI look.<|hidden|> {call('f', {'city': 'Oslo'})}{call('g', {}, 1)}"
 
 
-def tokenizer_of():
+def tokenizer_of(marks=(*MARKS, "<|hidden|>")):
     tokenizer = copy.deepcopy(tinymodel.tokenizer())
-    marks = [AddedToken(mark, special=True, normalized=False) for mark in (*MARKS, "<|hidden|>")]
+    marks = [AddedToken(mark, special=True, normalized=False) for mark in marks]
     tokenizer.backend_tokenizer.add_special_tokens(marks)
     tokenizer.chat_template = TEMPLATE
     return tokenizer

@@ -82,6 +82,16 @@ def test_own_reply_as_history(ask, client_of):
     assert counted.input_tokens > client.messages.count_tokens(model="tiny/model", messages=[USER]).input_tokens
 
 
+def test_a_last_message_of_the_assistant_is_continued(ask):
+    server = ask("<think>no</think> more")
+    begun = [USER, {"role": "assistant", "content": [{"type": "text", "text": "I say"}]}]
+    answer = server.http.post("/v1/messages", json=fields(messages=begun)).json()
+    chat = {"messages": [USER, {"role": "assistant", "content": "I say"}], "continue_final_message": True}
+    other = server.chat(**chat).json()
+    assert answer["usage"]["input_tokens"] == other["usage"]["prompt_tokens"]
+    assert answer["content"][-1] == {"type": "text", "text": other["choices"][0]["message"]["content"]}
+
+
 def test_same_prompt_as_the_other_dialect(ask):
     server = ask("x")
     asked = fields(

@@ -128,6 +128,21 @@ def test_reasoning_that_the_prompt_begins(ask):
     )
 
 
+def test_gpt_oss_ends_with_its_call(serve):
+    """Its GGUF files do not list all the tokens that end an answer."""
+    marks = ["<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|end|>"]
+    tokenizer = tokenizer_of(marks)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}<|start|>assistant{# <|channel|><|message|> #}"
+    )
+    text = "<|channel|>commentary to=functions.f json<|message|>{}<|call|><|start|>user<|message|>I made this up"
+    runner = Scripted(tokenizer.encode(text, add_special_tokens=False))
+    runner.vocab = len(tokenizer)
+    choice = serve(runner, tokenizer=tokenizer).chat(tools=TOOLS).json()["choices"][0]
+    assert choice["message"]["content"] is None and choice["finish_reason"] == "tool_calls"
+    assert [c["function"] for c in choice["message"]["tool_calls"]] == [{"name": "f", "arguments": "{}"}]
+
+
 def test_a_switch_that_the_template_does_not_have(serve):
     tokenizer = tokenizer_of()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"

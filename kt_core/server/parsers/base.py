@@ -68,6 +68,7 @@ class Calls:
     bare: str = ""  # an answer that begins with one of these characters may be calls without any mark
     id_length: int = 0  # 0: any
     single: bool = False  # the family's templates refuse messages with several calls
+    last: tuple[str, ...] = ()  # tokens that end an answer, which not every model file says
     history: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # an assistant's message as the templates take it
 
     def new_id(self) -> str:

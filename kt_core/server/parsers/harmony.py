@@ -42,7 +42,14 @@ def history(message: dict[str, Any]) -> dict[str, Any]:
 
 
 STYLE = Calls(
-    name="harmony", signs=(_CHANNEL, _MESSAGE), starts=(), others=_MARKS, read=read, single=True, history=history
+    name="harmony",
+    signs=(_CHANNEL, _MESSAGE),
+    starts=(),
+    others=_MARKS,
+    read=read,
+    single=True,
+    last=("<|call|>", "<|return|>"),
+    history=history,
 )
 THINKING = Thinking("harmony", f"{_CHANNEL}analysis{_MESSAGE}", "<|end|>")
 
@@ -60,6 +67,7 @@ class Harmony:
         self._header: str | None = ""  # None: in a message's text
         self._name = ""  # of the function that is being called
         self._body = ""  # of the call so far
+        self._called = False
 
     def begin(self, prompt_end: str, answer: str) -> None:
         _, start, tail = prompt_end.rpartition(_START)
@@ -139,6 +147,10 @@ class Harmony:
         except Broken as error:
             log.warning("%s", t("server.broken_call", style=STYLE.name, reason=str(error)))
             return self._channel.write(self._body)
+        if self._called:
+            log.warning("%s", t("server.one_call", style=STYLE.name, name=call.name))
+            return []
+        self._called = True
         return [call, *self._channel.write(rest)]
 
 

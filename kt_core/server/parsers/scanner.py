@@ -81,6 +81,8 @@ class Scanner:
     def begin(self, prompt_end: str, answer: str) -> None:
         """The answer begins in reasoning where the prompt has opened it."""
         thinking = self._thinking
+        if answer:
+            self._bare = ""
         if thinking is None:
             return
         opened = answer.rfind(thinking.open) > answer.rfind(thinking.close)
@@ -103,7 +105,8 @@ class Scanner:
                 events += self._channel.write(held)
                 continue
             self._end("", events, last=True)
-            self._held += held if self._held else ""
+            if self._held:
+                self._held += held
             while self._step(events):
                 pass
         return events + self._channel.finish()

@@ -239,6 +239,7 @@ CASES = {
         Case("no end", f"{THOUGHT}a{SAID}b", m("b", "a")),
         Case("long without a header", "word " * 100, m("word " * 100)),
         Case("all of the header", f"{START}{SAID}x", m("x")),
+        Case("of several the first", f"{harmony(*OSLO)}{START}{harmony(*NOW)}", m("", "", OSLO)),
         Case("continued", f"{SAID}x", m("x"), "<|end|><|start|>assistant"),
         Case("channel in the prompt", "hm<|end|>", m("", "hm"), "<|start|>assistant<|channel|>analysis<|message|>"),
     ],

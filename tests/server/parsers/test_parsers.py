@@ -140,6 +140,8 @@ def test_a_continued_thought():
     assert parsed(found, [" more</think>yes"], "<think>I", answer="<think>I") == m("yes", "more")
     assert parsed(found, [" more"], "</think>yes", answer="<think>I</think>yes") == m(" more")
     assert parsed(style("harmony", "harmony"), [" more"], "", answer="yes") == m(" more")
+    call = '{"name": "time-now", "parameters": {}}'
+    assert parsed(style("llama", "none"), [call], "", answer="It is: ") == m(call)
 
 
 @pytest.mark.parametrize(
