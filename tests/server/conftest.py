@@ -51,9 +51,9 @@ def server():
 def ask(serve):
     """Serve a model that answers `text`."""
 
-    def make(text, **state):
+    def make(text, delay=0.0, **state):
         tokenizer = tokenizer_of()
-        runner = Scripted(tokenizer.encode(text, add_special_tokens=False))
+        runner = Scripted(tokenizer.encode(text, add_special_tokens=False), delay)
         runner.vocab = len(tokenizer)
         running = serve(runner, tokenizer=tokenizer)
         for name, value in state.items():

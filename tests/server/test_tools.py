@@ -179,9 +179,8 @@ def test_logprobs_of_all_tokens(ask):
 def test_pings_while_a_call_is_written(ask, monkeypatch):
     from kt_core.server import streaming
 
-    server = ask(call("f", {"text": "word " * 30}))
+    server = ask(call("f", {"text": "word " * 30}), delay=0.005)
     monkeypatch.setattr(streaming, "PING_SECONDS", 0.02)
-    server.engine._runner._delay = 0.005
     text = server.chat(tools=TOOLS, stream=True).text
     assert text.count(": ping") >= 2
     assert joined(events_of(server.chat(tools=TOOLS, stream=True))[:-1])[1]

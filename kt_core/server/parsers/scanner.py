@@ -20,9 +20,10 @@ log = logging.getLogger(__name__)
 
 # Characters of a call's beginning that tell whether it can be one.
 _HEAD = 256
-# Calls that may turn out to be none before no more are looked for: each costs another look at all that followed it, and a
-# model that repeats itself without an end would otherwise keep the server busy.
+# A model that repeats itself without an end must not keep the server busy. Each call that turns out to be none costs another
+# look at all that followed it, so after some no more are looked for; each mark in a call costs reading the call.
 _PATIENCE = 16
+_INSIDE = 64
 
 
 class Channel:
@@ -75,6 +76,7 @@ class Scanner:
         self._held = ""  # not looked at yet
         self._body: str | None = None  # of the call that is being read
         self._doubt = False  # an end mark stands in the body
+        self._inside = 0  # marks in the body
         self._marked = True  # the call began with a mark
         self._called = self._broken = 0
 
@@ -137,7 +139,7 @@ class Scanner:
         return bool(text and text[0] in self._bare and self._channel is self._text and not self._text.begun)
 
     def _start(self, marked: bool = True) -> None:
-        self._body, self._doubt, self._marked = "", False, marked
+        self._body, self._doubt, self._inside, self._marked = "", False, 0, marked
 
     def _add(self, text: str) -> bool:
         """Add to the call's body. True when it turns out to be none."""
@@ -170,10 +172,10 @@ class Scanner:
             if calls.closed and (starts or last):
                 raise Broken("it has no end")
         except Unfinished as error:
-            if last or (starts and self._doubt):
+            if last or (starts and self._doubt) or self._inside == _INSIDE:
                 self._give_up(mark, str(error))
             else:
-                self._body = body + mark
+                self._body, self._inside = body + mark, self._inside + 1
                 self._doubt = self._doubt or not starts
         except Broken as error:
             self._give_up(mark, str(error))
