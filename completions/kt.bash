@@ -19,6 +19,8 @@ _kt() {
         --port) :; return ;;
         --threads) :; return ;;
         --context) :; return ;;
+        --max-running) :; return ;;
+        --kv-dtype) :; return ;;
         --rules) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --tool-parser) :; return ;;
         --reasoning-parser) :; return ;;
@@ -42,7 +44,7 @@ _kt() {
     esac
     case "$path" in
         'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
-        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --rules --tool-parser --reasoning-parser --dry-run --force --json --quiet -q --color --help -h' ;;
+        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --rules --tool-parser --reasoning-parser --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --json --quiet -q --color --help -h' ;;

@@ -26,6 +26,8 @@ complete -c kt -n '__fish_seen_subcommand_from run' -l host -x -d 'Address to li
 complete -c kt -n '__fish_seen_subcommand_from run' -l port -x -d 'Port to listen on; default: the setting server.port (30000) or the next free one'
 complete -c kt -n '__fish_seen_subcommand_from run' -l threads -x -d 'CPU threads that compute; default: as many as the plan finds best'
 complete -c kt -n '__fish_seen_subcommand_from run' -l context -x -d 'Longest conversation in tokens; default: the model'\''s, or what fits in memory'
+complete -c kt -n '__fish_seen_subcommand_from run' -l max-running -x -d 'Requests computed at the same time; the others wait; default: by the threads'
+complete -c kt -n '__fish_seen_subcommand_from run' -l kv-dtype -x -d 'Type of cached keys and values: bfloat16 or float32; default: bfloat16'
 complete -c kt -n '__fish_seen_subcommand_from run' -l rules -r -F -d 'File that says which operator computes each module; default: the rules that come with kt'
 complete -c kt -n '__fish_seen_subcommand_from run' -l tool-parser -x -d 'How the model writes tool calls (docs/parsers.md has the names); default: the setting server.tool_parser (auto)'
 complete -c kt -n '__fish_seen_subcommand_from run' -l reasoning-parser -x -d 'How the model marks its reasoning; default: the setting server.reasoning_parser (auto)'

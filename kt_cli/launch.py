@@ -69,8 +69,8 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
-    settings = {"threads": config.get("inference.threads"), "context": config.get("inference.context")}
-    settings = {name: value for name, value in settings.items() if value and not overrides.get(name)}
+    settings = {name: config.get(f"inference.{name}") for name in ("threads", "context", "max_running", "kv_dtype")}
+    settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
     machine = probe()
     plan = decide(machine, files, read_spec(files), {**given, **settings}, profile.of(machine))

@@ -16,7 +16,10 @@ from kt_core.types import Plan
 
 app = new_app("run.help")
 # They choose how the engine computes, so a server that runs already may not be what is asked for.
-ENGINE_VARIABLES = ("KT_KERNEL_CPU_VARIANT", "KT_INFERENCE_THREADS", "KT_INFERENCE_CONTEXT")
+ENGINE_VARIABLES = (
+    "KT_KERNEL_CPU_VARIANT",
+    *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE")),
+)
 SOURCES = {
     "user": "run.from_user",
     "config": "run.from_config",
@@ -41,6 +44,10 @@ def run(
     port: Annotated[int | None, typer.Option("--port", help="run.port", metavar="PORT", min=1, max=65535)] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
     context: Annotated[int | None, typer.Option("--context", help="run.context", metavar="TOKENS", min=1)] = None,
+    max_running: Annotated[
+        int | None, typer.Option("--max-running", help="run.max_running", metavar="COUNT", min=1)
+    ] = None,
+    kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="run.kv_dtype", metavar="TYPE")] = None,
     rules: Annotated[Path | None, typer.Option("--rules", help="run.rules", metavar="FILE")] = None,
     tool_parser: Annotated[str | None, typer.Option("--tool-parser", help="run.tool_parser", metavar="NAME")] = None,
     reasoning_parser: Annotated[
@@ -50,6 +57,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
+    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype}
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     question = None

@@ -4,35 +4,51 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
-import torch
-
-from kt_core.engine import prompt, sampler
-from kt_core.engine.answer import Answer, Piece
-from kt_core.engine.runner import Runner
+from kt_core.engine import prompt
+from kt_core.engine.answer import Answer
+from kt_core.engine.batch import step_of
+from kt_core.engine.pace import Pace
+from kt_core.engine.pages import Pages
+from kt_core.engine.sampler import BadLogits
+from kt_core.engine.scheduler import Part, Scheduler
+from kt_core.engine.sequence import Sequence
+from kt_core.engine.step import Runner
 from kt_core.engine.stream import Closed, QueueFull, Stream, TimedOut
 from kt_core.errors import KTError, UsageError
 from kt_core.types import Chunk, Request, Timings, Usage
 
 log = logging.getLogger(__name__)
 
-# Tokens of a prompt that one step computes, and so the longest that a cancelled request still runs.
-PREFILL_CHUNK = 512
-
 
 class Engine:
-    """Runs requests in the order of their arrival, one sequence at a time."""
+    """Runs requests together, in the order of their arrival.
 
-    def __init__(self, runner: Runner, tokenizer: Any, max_queue: int = 64) -> None:
+    At most `max_running` sequences are computed at a time and `max_queue` requests wait for their turn. `pages` are
+    for keys and values of all of them; without it there are as many as they could ever use.
+    """
+
+    def __init__(
+        self, runner: Runner, tokenizer: Any, max_queue: int = 64, pages: int | None = None, max_running: int = 8
+    ) -> None:
+        longest = -(-runner.max_context // runner.page)
         self._runner = runner
         self._tokenizer = prompt.plain_tokenizer(tokenizer)
         self._max_queue = max_queue
         eos = tokenizer.eos_token_id
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
+        self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
+        runner.allocate(self._pages.count)
+        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release)
+        self._pace = Pace(runner.max_tokens)
         self._change = threading.Condition()
         self._waiting: deque[Stream] = deque()
-        self._running: Stream | None = None
+        self._running: dict[Stream, list[Sequence]] = {}
+        self._tasks: deque[Callable[[], None]] = deque()  # what other threads want done between two steps
+        self._begun = 0  # requests, ever
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="engine", daemon=True)
         self._worker.start()
@@ -63,7 +79,7 @@ class Engine:
         """Requests that run and wait, the queue's and the context's limits, whether the worker lives."""
         with self._change:
             return {
-                "running": int(self._running is not None),
+                "running": len(self._running),
                 "waiting": len(self._waiting),
                 "max_queue": self._max_queue,
                 "context": self._runner.max_context,
@@ -74,6 +90,44 @@ class Engine:
     def tokenizer(self) -> Any:
         """Safe from several threads at once, as prompt.plain_tokenizer makes it."""
         return self._tokenizer
+
+    def slots(self) -> dict[str, Any]:
+        """What runs and what waits, the pages, and when a refused request may come again."""
+        now = time.monotonic()
+        with self._change:
+            running = [sequence.state() for sequences in self._running.values() for sequence in sequences]
+            waiting = [
+                {"id": s.request.id, "prompt_tokens": len(s.prompt), "waited": round(now - s.submitted, 3)}
+                for s in self._waiting
+            ]
+            retry_after = self._retry_after()
+        pages = self._pages
+        return {
+            "running": running,
+            "waiting": waiting,
+            "max_running": self._scheduler.max_running,
+            "max_queue": self._max_queue,
+            "retry_after": retry_after,
+            "preempted": self._scheduler.preempted,
+            "pages": {
+                "count": pages.count,
+                "tokens": pages.page,
+                "bytes": self._runner.page_bytes,
+                "available": pages.available,
+                "cached": pages.cached,
+                "evicted": pages.evicted,
+            },
+        }
+
+    def flush_cache(self) -> int:
+        """Forget all cached prefixes, between two steps; returns how many pages became free. Raises Closed."""
+        done: Future[int] = Future()
+        with self._change:
+            if self._closed:
+                raise Closed("engine.closed")
+            self._tasks.append(lambda: done.set_result(self._pages.flush()))
+            self._change.notify()
+        return done.result()
 
     def template_arguments(self) -> frozenset[str]:
         """What a request may set in `template_args`; empty without a chat template."""
@@ -91,7 +145,7 @@ class Engine:
         """Cancel everything and stop the worker after its current step, which is awaited for `wait` seconds."""
         with self._change:
             self._closed = True
-            streams = [*self._waiting, *([self._running] if self._running else [])]
+            streams = [*self._waiting, *self._running]
             self._change.notify()
         for stream in streams:
             stream.cancel()
@@ -102,9 +156,14 @@ class Engine:
             if self._closed:
                 raise Closed("engine.closed")
             # With an idle worker the first request only passes through the queue.
-            busy = self._running is not None or bool(self._waiting)
+            busy = bool(self._running or self._waiting)
             if busy and len(self._waiting) >= self._max_queue:
-                raise QueueFull("engine.queue_full", waiting=len(self._waiting), limit=self._max_queue)
+                seconds = self._retry_after()
+                raise QueueFull("engine.queue_full", waiting=len(self._waiting), limit=self._max_queue, seconds=seconds)
+
+    def _retry_after(self) -> int:
+        """Seconds until a place in the queue is likely to be free."""
+        return self._pace.retry_after(len(self._running))
 
     def _check_tokens(self, request: Request, ids: list[int]) -> None:
         limit, vocab = self._runner.max_context, self._runner.vocab
@@ -128,106 +187,114 @@ class Engine:
         stream.put(Chunk("", finish_reason=reason, usage=usage, timings=Timings(queued=queued)))
         stream.end()
 
+    # --- the worker
+
     def _work(self) -> None:
-        while True:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:  # a fault of the engine's own: nobody may wait for answers that will not come
+            log.exception("the engine failed")
             with self._change:
-                self._running = None
-                self._change.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
-                    return
-                self._running = stream = self._waiting.popleft()
-            queued = time.monotonic() - stream.submitted
-            for choice in range(stream.request.choices):
-                _Sequence(self._runner, self._tokenizer, self._eos, stream, choice, queued).run()
-                if stream.aborted or stream.error:
-                    break
-            stream.end()
+                self._closed = True
+                streams = [*self._waiting, *self._running]
+            for stream in streams:
+                stream.error = stream.error or KTError("engine.failed", reason=type(error).__name__)
+                stream.put(Chunk("", finish_reason="error"))
+                stream.end()
 
+    def _turn(self) -> bool:
+        """One step, once there is something to do; False when the engine has been closed and nothing is left."""
+        with self._change:
+            self._change.wait_for(lambda: self._waiting or self._running or self._tasks or self._closed)
+            while self._tasks:
+                self._tasks.popleft()()
+            if self._closed and not self._waiting and not self._running:
+                return False
+            self._begin()
+        self._sweep()
+        self._step()
+        return True
 
-class _Sequence:
-    """One choice of one request, from its first prompt token to its last chunk."""
+    def _begin(self) -> None:
+        """Let waiting requests begin, in their order, as long as there is room for the first. Holds the lock."""
+        while self._waiting and self._scheduler.room_for(self._waiting[0].prompt):
+            stream = self._waiting.popleft()
+            self._begun += 1
+            self._running[stream] = [self._sequence(stream, choice) for choice in range(stream.request.choices)]
+            self._scheduler.add(list(self._running[stream]))
 
-    def __init__(
-        self, runner: Runner, tokenizer: Any, eos: frozenset[int], stream: Stream, choice: int, queued: float
-    ) -> None:
+    def _sequence(self, stream: Stream, choice: int) -> Sequence:
         request = stream.request
-        self._runner = runner
-        self._stream = stream
-        self._request = request
-        self._choice = choice
-        self._queued = queued
-        self._ends = frozenset(request.stop_tokens) | (frozenset() if request.ignore_eos else eos)
+        ends = frozenset(request.stop_tokens) | (frozenset() if request.ignore_eos else self._eos)
         # A chat answer is decoded on its own; a continuation with the text that it continues.
         context = stream.prompt if request.messages is None or request.continue_final else ()
-        self._answer = Answer(tokenizer, request.stop, context, request.marks)
-        self._tokens = 0
-        self._prefill = self._decode = 0.0  # seconds
-
-    def run(self) -> None:
-        """Generate until something ends it; always puts a last chunk."""
-        reason = "error"
-        try:
-            reason = self._generate()
-        except KTError as e:
-            log.error("request %s: %s", self._request.id, e)
-            self._stream.error = self._stream.error or e
-        except Exception as e:  # whatever the model's code raises ends this request only
-            log.exception("request %s failed", self._request.id)
-            self._stream.error = self._stream.error or KTError(
-                "engine.failed", reason=" ".join(f"{type(e).__name__}: {e}".split())
-            )
-        usage = Usage(prompt_tokens=len(self._stream.prompt), completion_tokens=self._tokens)
-        timings = Timings(self._queued, self._prefill, self._decode)
-        piece = self._answer.finish()
-        self._put(piece, reason, usage, timings)
-
-    def _generate(self) -> str:
-        """Returns the finish_reason. Raises BadLogits and whatever the runner raises."""
-        request, prompt_ids = self._request, self._stream.prompt
-        room = self._runner.max_context - len(prompt_ids)
+        room = self._runner.max_context - len(stream.prompt)
         limit = room if request.max_tokens is None else min(request.max_tokens, room)
-        state = sampler.start(request.sampling, prompt_ids, self._runner.vocab, self._choice)
-        cache = self._runner.new_cache()
+        answer = Answer(self._tokenizer, request.stop, context, request.marks)
+        return Sequence(stream, choice, (self._begun, choice), answer, ends, limit)
+
+    def _sweep(self) -> None:
+        """End what was aborted."""
+        for sequence in (*self._scheduler.running, *self._scheduler.waiting):
+            if reason := sequence.stream.aborted:
+                sequence.end(reason)
+                self._ended(sequence)
+
+    def _step(self) -> None:
+        parts = self._scheduler.plan(self._pace.beside)
+        if not parts:
+            return
         started = time.monotonic()
+        for part, outcome in self._computed(parts):
+            self._take(part, outcome)
+        self._pace.step([part.size for part in parts], time.monotonic() - started)
+
+    def _computed(self, parts: list[Part]) -> list[tuple[Part, Any]]:
+        """Each part with its logits, None where none were asked for, or the exception that ended it.
+
+        A step that fails for several sequences is taken again for each of them, so that only those end that cannot be
+        computed. Doing that again is harmless: the same keys and values go to the same places.
+        """
         try:
-            logits = self._compute_prompt(cache)
-        finally:
-            self._prefill = time.monotonic() - started
-        started = time.monotonic()
-        while logits is not None:
-            token = sampler.sample(logits, request.sampling, state)
-            self._tokens += 1
-            self._decode = time.monotonic() - started
-            if token in self._ends:
-                return "stop"
-            logprob = None if request.logprobs is None else sampler.logprobs(logits, token, request.logprobs)
-            piece = self._answer.push(token, logprob)
-            if self._answer.stopped:
-                self._put(piece)
-                return "stop"
-            if piece.text:
-                self._put(piece)
-            if self._tokens >= limit:
-                return "length"
-            logits = self._step([token], cache)
-        return self._stream.aborted or "cancelled"
+            rows = iter(self._runner.forward(step_of(parts, self._pages.page)))
+            return [(part, next(rows) if part.size == part.sequence.pending else None) for part in parts]
+        except Exception as error:
+            if len(parts) == 1:
+                return [(parts[0], error)]
+            log.warning("a step of %d sequences failed, each is tried alone: %s", len(parts), error)
+        return [outcome for part in parts for outcome in self._computed([part])]
 
-    def _compute_prompt(self, cache: object) -> torch.Tensor | None:
-        logits = None
-        for first in range(0, len(self._stream.prompt), PREFILL_CHUNK):
-            logits = self._step(self._stream.prompt[first : first + PREFILL_CHUNK], cache)
-            if logits is None:
-                return None
-        return logits
+    def _take(self, part: Part, outcome: Any) -> None:
+        """What a step brought for one sequence."""
+        sequence = part.sequence
+        if sequence.stream.aborted:
+            sequence.end(sequence.stream.aborted)
+        elif isinstance(outcome, Exception):
+            sequence.fail(outcome)
+        else:
+            sequence.computed += part.size
+            try:
+                if outcome is not None:
+                    sequence.accept(outcome)
+            except BadLogits as error:
+                sequence.fail(error)
+                if error.key == "engine.bad_logits":  # what led there may lie in pages
+                    self._pages.flush()
+            else:
+                self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
+        if sequence.ended:
+            self._ended(sequence)
 
-    def _step(self, ids: list[int], cache: object) -> torch.Tensor | None:
-        """The last token's logits, or None once the request was aborted."""
-        if self._stream.aborted:
-            return None
-        logits = self._runner.forward(ids, cache)
-        return None if self._stream.aborted else logits
-
-    def _put(
-        self, piece: Piece, reason: str | None = None, usage: Usage | None = None, timings: Timings | None = None
-    ) -> None:
-        self._stream.put(Chunk(piece.text, self._choice, piece.tokens, piece.logprobs, reason, usage, timings))
+    def _ended(self, sequence: Sequence) -> None:
+        self._scheduler.remove(sequence)
+        stream = sequence.stream
+        with self._change:
+            left = self._running[stream]
+            left.remove(sequence)
+            if left:
+                return
+            del self._running[stream]
+            if sequence.begun:
+                self._pace.request(time.monotonic() - sequence.begun)
+        stream.end()

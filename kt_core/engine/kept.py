@@ -70,13 +70,14 @@ def fitting_context(plan: Plan, found: Kept) -> int:
     if extra <= 0 or forced or not machine.memory_total:
         return context
     available = machine.memory_available + memory.RUNTIME_BYTES  # this process has its libraries already
-    fits = memory.largest_context(plan.spec, available - extra)
+    dtype = plan.value("kv_dtype")
+    fits = memory.largest_context(plan.spec, available - extra, dtype)
     if fits >= context:
         return context
     source = next(decision.source for decision in plan.decisions if decision.name == "context")
     numbers = {
         "name": plan.model.name,
-        "needed": _gib(memory.predicted_bytes(plan.spec, context) + extra),
+        "needed": _gib(memory.predicted_bytes(plan.spec, context, dtype) + extra),
         "more": _gib(extra),
         "available": _gib(available),
     }

@@ -16,7 +16,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from kt_core import inject, kernels
 from kt_core.engine.config import blamed_on, model_config, unknown_family
 from kt_core.engine.kept import Kept, fitting_context, kept, report
-from kt_core.engine.runner import CACHE_NAMES, TransformersRunner
+from kt_core.engine.room import runner_and_pages
+from kt_core.engine.runners.facts import CACHE_NAMES
+from kt_core.engine.step import Runner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
 from kt_core.errors import BadData, NotFound, Unsupported
 from kt_core.formats import gguf
@@ -32,11 +34,11 @@ COMPUTED = re.compile(r"(rotary_emb\.inv_freq|attn\.masked_bias|attn\.bias)$")
 LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
-def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
-    """Build the planned model. Returns (runner, tokenizer).
+def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
+    """Build the planned model. Returns (runner, tokenizer, pages of the cache).
 
     Raises BadData when a tensor is missing, has another shape or was not used; Unsupported for a
-    model or layout that kt cannot run; EnvironmentProblem when the extension is missing.
+    model or layout that kt cannot run; EnvironmentProblem when the extension is missing; DoesNotFit.
     """
     if plan.value("tier"):
         os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(plan.value("tier")))
@@ -47,17 +49,18 @@ def load(plan: Plan, progress: Progress) -> tuple[TransformersRunner, Any]:
     tokenizer = load_tokenizer(plan.model, header)
     weights = open_weights(plan.model, header)
     rules = plan.value("rules")
-    context = int(plan.value("context"))
+    context, extra = int(plan.value("context")), 0
 
     def agree(found: Kept) -> None:
-        nonlocal context
+        nonlocal context, extra
         report(found, sum(plan.spec.bytes_by_part.values()))
-        context = fitting_context(plan, found)
+        context, extra = fitting_context(plan, found), found.decoded - found.stored
 
     model = build(weights, progress, Path(rules) if rules else None, agree)
     model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
-    return TransformersRunner(model, max_context=context), tokenizer
+    runner, pages = runner_and_pages(model, plan, context, extra)
+    return runner, tokenizer, pages
 
 
 def build(

@@ -35,6 +35,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Longest conversation in tokens; 0 lets the plan decide",
         "对话的最大长度（token 数）；0 表示由计划决定",
     ),
+    "config.inference_max_running": (
+        "Requests computed at the same time; 0 lets the plan decide",
+        "同时计算的请求数；0 表示由计划决定",
+    ),
+    "config.inference_kv_dtype": (
+        "Type of cached keys and values; auto lets the plan decide",
+        "缓存的键和值的类型；auto 表示由计划决定",
+    ),
     "config.chat_temperature": (
         "Sampling temperature of kt chat and kt run -p; 0 always takes the likeliest token",
         "kt chat 与 kt run -p 的采样温度；0 总是选择概率最高的 token",

@@ -33,8 +33,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "token {token} 不存在：该模型的 token 为 0 到 {last}。",
     ),
     "engine.queue_full": (
-        "The server is busy: {waiting} requests wait, and the limit is {limit}.\n\nTry again in a moment.",
-        "服务繁忙：已有 {waiting} 个请求在等待，上限为 {limit}。\n\n请稍后重试。",
+        "The server is busy: {waiting} requests wait, and the limit is {limit}.\n\nTry again in {seconds} s.",
+        "服务繁忙：已有 {waiting} 个请求在等待，上限为 {limit}。\n\n请在 {seconds} 秒后重试。",
+    ),
+    "engine.cache_small": (
+        "Model {name} does not fit in memory with a context of {context} tokens.\n"
+        "Its keys and values take {needed}, more than was planned; {planned} are there for them.\n"
+        "The largest context that fits: --context {fits}. To go on at your own risk: --force",
+        "上下文为 {context} 个 token 时，内存放不下模型 {name}。\n其键和值需要 {needed}，超出计划；可用 {planned}。\n"
+        "可用的最大上下文：--context {fits}。自担风险继续：--force",
+    ),
+    "engine.context_reduced": (
+        "The context of {name} is {fits} tokens instead of {context}: its keys and values take {needed}, more than was planned.",
+        "{name} 的上下文为 {fits} 个 token，而不是 {context}：其键和值需要 {needed}，超出计划。",
     ),
     "engine.closed": ("The server is shutting down.", "服务正在关闭。"),
     "engine.timeout": (

@@ -61,6 +61,34 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "the longest that fits: {trained} tokens would take {needed}, {available} are available",
         "内存允许的最大值：{trained} 个 token需要 {needed}，可用 {available}",
     ),
+    "plan.kv_dtype": (
+        "cached keys and values are rounded to 8 bits of precision; half the memory and reading of float32",
+        "缓存的键和值舍入到 8 位精度；内存与读取量为 float32 的一半",
+    ),
+    "plan.kv_dtype_unknown": (
+        "Keys and values cannot be cached as {dtype}.\nKnown: {known}.\nUse one of these, or leave it out.",
+        "键和值不能以 {dtype} 缓存。\n可选：{known}。\n请使用其中之一，或不指定。",
+    ),
+    "plan.max_running": (
+        "{each} for each thread, at most {most}: more would only make everyone wait longer",
+        "每个线程 {each} 个，最多 {most} 个：再多只会让所有请求等得更久",
+    ),
+    "plan.max_running_many": (
+        "{count} requests at the same time are too many.\nA step has {most} tokens, and each request one of them.\nGive fewer, or leave --max-running out.",
+        "同时运行 {count} 个请求过多。\n一步有 {most} 个 token，每个请求占一个。\n请减少，或不指定 --max-running。",
+    ),
+    "plan.cache_one": (
+        "{size}, {tokens} tokens: one conversation of the whole context, or several shorter ones",
+        "{size}，{tokens} 个 token：一个用满上下文的对话，或多个较短的对话",
+    ),
+    "plan.cache_half": (
+        "{size}, {tokens} tokens: half of the memory that the model leaves free",
+        "{size}，{tokens} 个 token：模型之外空闲内存的一半",
+    ),
+    "plan.cache_all": (
+        "{size}, {tokens} tokens: all {sequences} conversations of the whole context",
+        "{size}，{tokens} 个 token：{sequences} 个对话都可用满上下文",
+    ),
     "plan.float32": (
         "numbers between kernels stay float32: nothing is rounded between them",
         "内核之间使用 float32：中间结果不舍入",

@@ -52,6 +52,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Longest conversation in tokens; default: the model's, or what fits in memory",
         "对话的最大长度（token 数）；默认取模型的长度，或内存允许的长度",
     ),
+    "run.max_running": (
+        "Requests computed at the same time; the others wait; default: by the threads",
+        "同时计算的请求数，其余排队等待；默认由线程数决定",
+    ),
+    "run.kv_dtype": (
+        "Type of cached keys and values: bfloat16 or float32; default: bfloat16",
+        "缓存的键和值的类型：bfloat16 或 float32；默认 bfloat16",
+    ),
     "run.dry_run": ("Show the plan with its reasons and start nothing", "只显示计划及理由，不启动"),
     "run.rules": (
         "File that says which operator computes each module; default: the rules that come with kt",

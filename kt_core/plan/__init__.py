@@ -8,7 +8,7 @@ from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.machine import AFFINITY, CORES, FAST_CORES, default_threads
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
-from kt_core.plan import memory
+from kt_core.plan import cache, memory
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
 
@@ -21,7 +21,7 @@ KERNEL_FORMATS = (
     "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
 )  # fmt: skip
 DTYPES = ("float32",)
-OVERRIDES = ("tier", "threads", "cpus", "pools", "context", "dtype", "rules", "force")
+OVERRIDES = ("tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "dtype", "rules", "force")
 MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs
 MOST_POOLS = 64  # groups of a kernel pool; a machine with more nodes runs as one
 SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an answer
@@ -49,19 +49,25 @@ def make_plan(
     _check_formats(files, spec)
     threads = _threads(machine, wishes)
     cpus = _cpus(machine, threads.value, wishes)
-    context = _context(machine, spec, files.name, wishes)
+    kv_dtype = cache.kv_dtype(wishes)
+    context = _context(machine, spec, files.name, kv_dtype.value, wishes)
+    max_running = cache.max_running(threads.value, _sequences(wishes))
+    room = cache.cache(machine, spec, context.value, kv_dtype.value, max_running.value)
     decisions = [
         _tier(machine, wishes),
         threads,
         cpus,
         _pools(machine, threads.value, cpus.value, wishes),
         context,
+        max_running,
+        kv_dtype,
+        room,
         _dtype(wishes),
         _rules(wishes),
     ]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
-    needed = memory.predicted_bytes(spec, context.value)
+    needed = memory.fixed_bytes(spec) + room.value
     predicted = _predicted(spec, threads.value, profile)
     return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name), predicted)
 
@@ -177,21 +183,21 @@ def _shared_out(threads: int, sizes: list[int]) -> list[int]:
     return shares
 
 
-def _context(machine: Machine, spec: ModelSpec, name: str, wishes: Mapping[str, Any]) -> Decision:
+def _context(machine: Machine, spec: ModelSpec, name: str, dtype: str, wishes: Mapping[str, Any]) -> Decision:
     available, force = machine.memory_available, bool(wishes.get("force"))
     known = machine.memory_total > 0
-    fits = memory.largest_context(spec, available) if known else spec.context
+    fits = memory.largest_context(spec, available, dtype) if known else spec.context
     wished = wishes.get("context")
     if wished is None:
         if fits < 1 and not force:
-            raise DoesNotFit("plan.weights_too_big", name=name, **_numbers(spec, 1, machine))
+            raise DoesNotFit("plan.weights_too_big", name=name, **_numbers(spec, 1, dtype, machine))
         context = fits if fits >= 1 else spec.context
         if context == spec.context:
             return Decision("context", context, t("plan.context_trained" if known else "plan.memory_unknown"), "model")
         return Decision(
             "context",
             context,
-            t("plan.context_fits", trained=spec.context, **_numbers(spec, spec.context, machine)),
+            t("plan.context_fits", trained=spec.context, **_numbers(spec, spec.context, dtype, machine)),
             "machine",
         )
     context = _positive("context", wished)
@@ -201,17 +207,27 @@ def _context(machine: Machine, spec: ModelSpec, name: str, wishes: Mapping[str, 
         raise DoesNotFit("plan.context_untrained", name=name, context=context, trained=spec.context)
     if context > fits and known and not force:
         key = "plan.context_too_big" if fits >= 1 else "plan.weights_too_big"
-        raise DoesNotFit(key, name=name, context=context, fits=fits, **_numbers(spec, context, machine))
+        raise DoesNotFit(key, name=name, context=context, fits=fits, **_numbers(spec, context, dtype, machine))
     return Decision("context", context, t("plan.chosen"), "user")
 
 
-def _numbers(spec: ModelSpec, context: int, machine: Machine) -> dict[str, str]:
+def _numbers(spec: ModelSpec, context: int, dtype: str, machine: Machine) -> dict[str, str]:
     """The sums that a refusal shows."""
     return {
-        "needed": _gib(memory.predicted_bytes(spec, context)),
+        "needed": _gib(memory.predicted_bytes(spec, context, dtype)),
         "weights": _gib(memory.weight_bytes(spec)),
         "available": _gib(machine.memory_available),
     }
+
+
+def _sequences(wishes: Mapping[str, Any]) -> int | None:
+    """How many sequences the user wants to run together. Raises UsageError."""
+    wished = wishes.get("max_running")
+    if wished is None:
+        return None
+    if _positive("max_running", wished) > cache.MOST_SEQUENCES:
+        raise UsageError("plan.max_running_many", count=wished, most=cache.MOST_SEQUENCES)
+    return int(wished)
 
 
 def _dtype(wishes: Mapping[str, Any]) -> Decision:

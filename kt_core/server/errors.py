@@ -22,7 +22,7 @@ class TooLarge(UsageError):
 
 # First match counts: class -> (status, type, headers).
 _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
-    (QueueFull, 429, "rate_limit_error", {"Retry-After": "1"}),
+    (QueueFull, 429, "rate_limit_error", {}),
     (Loading, 503, "server_error", {"Retry-After": "2"}),
     (Closed, 503, "server_error", {}),
     (TimedOut, 504, "server_error", {}),
@@ -50,7 +50,9 @@ def body(error: KTError) -> dict[str, Any]:
 def response(error: KTError) -> JSONResponse:
     """The HTTP answer to `error`."""
     kind = next(kind for kind in _KINDS if isinstance(error, kind[0]))
-    return JSONResponse(body(error), kind[1], kind[3])
+    seconds = error.args_.get("seconds") if isinstance(error, QueueFull) else None
+    headers = kind[3] if seconds is None else {**kind[3], "Retry-After": str(seconds)}
+    return JSONResponse(body(error), kind[1], headers)
 
 
 def http_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -166,7 +166,7 @@ class CompletionShape:
 
 
 def usage(last: Sequence[Chunk]) -> dict[str, Any]:
-    """The prompt counts once, however many choices continue it."""
+    """The prompt counts once, however many choices continue it; the further ones find it cached, which nobody asked."""
     all_usage = [chunk.usage or Usage(0, 0) for chunk in last]
     prompt = max((u.prompt_tokens for u in all_usage), default=0)
     completion = sum(u.completion_tokens for u in all_usage)
@@ -174,7 +174,7 @@ def usage(last: Sequence[Chunk]) -> dict[str, Any]:
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": max((u.cached_tokens for u in all_usage), default=0)},
+        "prompt_tokens_details": {"cached_tokens": min((u.cached_tokens for u in all_usage), default=0)},
     }
 
 

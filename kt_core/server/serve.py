@@ -28,14 +28,14 @@ from kt_core.types import Plan, Progress, ServerSettings
 
 log = logging.getLogger(__name__)
 
-Load = Callable[[Plan, Progress], tuple[Any, Any]]  # -> runner, tokenizer
+Start = Callable[[Plan, Progress], Any]  # -> the engine
 
 # How long a stop waits for the engine's current step and for open connections.
 _STOP_SECONDS = 5
 
 
-def serve(plan_file: Path, events: Events, load: Load | None = None) -> int:
-    """Serve the plan until told to stop; returns the process's exit code. `load` replaces the engine's loader."""
+def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
+    """Serve the plan until told to stop; returns the process's exit code. `start` replaces the engine's own start."""
     logging.getLogger("kt_core").addHandler(Warnings(events))
     try:
         plan = read_plan(plan_file)
@@ -43,7 +43,7 @@ def serve(plan_file: Path, events: Events, load: Load | None = None) -> int:
         with listen(plan.server) as listener:
             if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
                 log.warning("%s", t("server.wide_bind", host=plan.server.host))
-            return asyncio.run(_Process(plan, plan_file, listener, events, load).run())
+            return asyncio.run(_Process(plan, plan_file, listener, events, start).run())
     except KTError as e:
         events.error(e)
         return e.exit_code
@@ -106,15 +106,15 @@ def _unknown(error: BaseException) -> KTError:
     return KTError("server.start_failed", reason=one_line(error), log=log_file() or t("server.standard_error"))
 
 
-def _engine() -> tuple[Any, Load]:
-    """(the class Engine, its loader). Raises EnvironmentProblem when torch, transformers or another package is broken."""
+def _engine_start() -> Start:
+    """The engine's own start. Raises EnvironmentProblem when torch, transformers or another package is broken."""
     try:
-        from kt_core.engine import engine, loader
+        from kt_core.engine.start import start
     except KTError:
         raise
     except Exception as e:  # a library that does not fit gives an OSError, a wrong version an AttributeError, ...
         raise EnvironmentProblem("server.broken_package", reason=one_line(e)) from e
-    return engine.Engine, loader.load
+    return start
 
 
 class _Uvicorn(uvicorn.Server):
@@ -126,12 +126,14 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Process:
-    def __init__(self, plan: Plan, plan_file: Path, listener: socket.socket, events: Events, load: Load | None) -> None:
+    def __init__(
+        self, plan: Plan, plan_file: Path, listener: socket.socket, events: Events, start: Start | None
+    ) -> None:
         self._plan = plan
         self._plan_file = plan_file
         self._listener = listener
         self._events = events
-        self._load = load
+        self._start = start
         self._state = State(
             model=plan.server.served_name or plan.model.name,
             api_key=plan.server.api_key,
@@ -186,9 +188,8 @@ class _Process:
     def _load_engine(self) -> None:
         try:
             # Imported here, because torch takes seconds to import and the port already answers.
-            engine_class, load = _engine()
-            runner, tokenizer = (self._load or load)(self._plan, self._progress)
-            engine = engine_class(runner, tokenizer, self._plan.server.max_queue)
+            start = _engine_start()
+            engine = (self._start or start)(self._plan, self._progress)
         except KTError as e:
             log.error("%s", e)
             self._from_thread(self._fail, e)

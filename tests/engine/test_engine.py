@@ -8,7 +8,6 @@ import tinymodel
 import torch
 from tinymodel import Scripted, byte_tokens
 
-from kt_core.engine import engine as engine_module
 from kt_core.engine.engine import Engine
 from kt_core.engine.stream import Closed, QueueFull
 from kt_core.errors import UsageError
@@ -64,14 +63,15 @@ def test_equals_generate(start, words):
     assert last.usage.completion_tokens == len(expected) + ended
 
 
-def test_chunked_prefill_equals_one_piece(start, monkeypatch):
+def test_chunked_prefill_equals_one_piece(start):
     prompt = tuple(torch.randint(4, 290, (300,), generator=torch.Generator().manual_seed(3)).tolist())
     request = ask(text=None, tokens=prompt, max_tokens=20, ignore_eos=True)
     whole = finish(start(tinymodel.runner()).submit(request))[1]
     assert len(whole) == 20
     for chunk in (1, 7, 299, 300, 301):
-        monkeypatch.setattr(engine_module, "PREFILL_CHUNK", chunk)
-        assert finish(start(tinymodel.runner()).submit(request))[1] == whole
+        runner = tinymodel.runner()
+        runner.max_tokens = chunk
+        assert finish(start(runner).submit(request))[1] == whole
 
 
 def test_prompt_lengths(start):
@@ -210,7 +210,7 @@ def test_a_failed_step_leaves_a_clean_state(start, step, caplog):
         if number == step:
             raise RuntimeError("size mismatch")
 
-    engine = start(Scripted(byte_tokens("abcdef"), before=before))
+    engine = start(Scripted(byte_tokens("abcdef"), before=before), max_running=1)
     streams = [engine.submit(ask()) for _ in range(2)]
     text, _, last = finish(streams[0])
     assert (text, last.finish_reason) == ("abcdef"[: step - 1], "error")
@@ -225,11 +225,11 @@ def test_real_model_after_a_failure(start, monkeypatch):
     cold = finish(start(runner).submit(ask(max_tokens=10)))[1]
     forward, calls = runner.forward, []
 
-    def failing(ids, cache):
-        calls.append(len(ids))
+    def failing(step):
+        calls.append(len(step.tokens))
         if calls == [512, 100]:
             raise RuntimeError("boom")
-        return forward(ids, cache)
+        return forward(step)
 
     monkeypatch.setattr(runner, "forward", failing)
     engine = start(runner)
@@ -264,7 +264,7 @@ class Gate:
 def test_first_come_first_served_and_bounded(start):
     gate = Gate()
     runner = Scripted(byte_tokens("ab"), before=gate)
-    engine = start(runner, max_queue=2)
+    engine = start(runner, max_queue=2, max_running=1)
     running = engine.submit(ask("0"))
     assert runner.started.wait(10)
     waiting = [engine.submit(ask(str(i))) for i in (1, 2)]
@@ -308,7 +308,7 @@ def test_cancel_takes_effect_within_a_prefill_chunk(start):
 def test_cancelling_a_waiting_request_is_immediate_and_touches_no_other(start):
     gate = Gate()
     runner = Scripted(byte_tokens("abc"), before=gate)
-    engine = start(runner)
+    engine = start(runner, max_running=1)
     running, waiting, third = (engine.submit(ask(i)) for i in "012")
     assert runner.started.wait(10)
     waiting.cancel()
@@ -323,7 +323,7 @@ def test_cancelling_a_waiting_request_is_immediate_and_touches_no_other(start):
 def test_timeouts(start):
     gate = Gate()
     runner = Scripted(byte_tokens("abc"), before=gate)
-    engine = start(runner)
+    engine = start(runner, max_running=1)
     running = engine.submit(ask())
     assert runner.started.wait(10)
     waiting = engine.submit(ask(timeout=0.05))

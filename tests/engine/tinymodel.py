@@ -10,7 +10,8 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from kt_core.engine.runner import TransformersRunner
+from kt_core.engine.runners import runner_for
+from kt_core.engine.step import Runner, Step
 
 TEMPLATE = """{{ bos_token }}{% for m in messages -%}
 {% if m.role == 'user' and not loop.first and loop.previtem.role == 'user' %}{{ raise_exception('roles must alternate') }}{% endif -%}
@@ -65,8 +66,9 @@ def model() -> Any:
     return Qwen3MoeForCausalLM(config).eval()
 
 
-def runner(max_context: int | None = None) -> TransformersRunner:
-    return TransformersRunner(model(), max_context)
+def runner(max_context: int | None = None) -> Runner:
+    """Pages of float32, so that answers are those of transformers' own generation."""
+    return runner_for(model(), max_context, torch.float32)
 
 
 def byte_tokens(text: str) -> list[int]:
@@ -82,6 +84,11 @@ class Scripted:
     `before` is called with the number of each forward, before it; what it raises, forward raises.
     `shape` may change the logits of a step.
     """
+
+    page = 16
+    page_bytes = 0
+    shareable = False
+    max_tokens = 512
 
     def __init__(
         self,
@@ -103,23 +110,30 @@ class Scripted:
         self._before = before
         self._shape = shape
         self._loop = loop
+        self._answered: dict[int, int] = {}  # sequence -> tokens of its answer that it was fed
 
-    def new_cache(self) -> dict[str, int]:
-        return {"position": 0}
+    def allocate(self, pages: int) -> None:
+        pass
 
-    def forward(self, ids: list[int], cache: Any) -> torch.Tensor:
+    def release(self, sequence: int) -> None:
+        self._answered.pop(sequence, None)
+
+    def forward(self, step: Step) -> torch.Tensor:
         self.steps += 1
-        self.fed.append(len(ids))
+        self.fed.append(len(step.tokens))
         self.started.set()
         if self._before:
             self._before(self.steps)
         time.sleep(self._delay)
-        logits = torch.full((self.vocab,), -15.0)  # 20 below: sampled, one token in 10^6 parts
-        # The position in the script follows the fed answer tokens, so every request starts at its beginning.
-        if cache["position"] and len(ids) == 1:
-            cache["answer"] = cache.get("answer", 0) + 1
-        cache["position"] += len(ids)
-        at = cache.get("answer", 0)
-        at = at % len(self.script) if self._loop else at
-        logits[self.script[at] if at < len(self.script) else 1] = 5.0
-        return self._shape(self.steps, logits) if self._shape else logits
+        starts = step.batch.starts.tolist()
+        rows = []
+        for number, begin, end in zip(step.sequences, starts[:-1], starts[1:], strict=True):
+            # The position in the script follows the fed answer tokens, so every request starts at its beginning.
+            answered = int(number in self._answered and end - begin == 1)
+            self._answered[number] = at = self._answered.get(number, 0) + answered
+            logits = torch.full((self.vocab,), -15.0)  # 20 below: sampled, one token in 10^6 parts
+            at = at % len(self.script) if self._loop else at
+            logits[self.script[at] if at < len(self.script) else 1] = 5.0
+            if end - 1 in step.outputs:
+                rows.append(self._shape(self.steps, logits) if self._shape else logits)
+        return torch.stack(rows) if rows else torch.empty(0, self.vocab)

@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_kept_and_told_before_weights_are_read(scaled):
 
 def planned(needed_context, source="machine", **more):
     spec = ModelSpec("x", 2, 32, 64, 4096, 4, 2, 10**6, {"experts": 2**28, "other": 0}, 2**20, {"BF16": 2**28})
-    decisions = [Decision("context", needed_context, "", source)]
+    decisions = [Decision("context", needed_context, "", source), Decision("kv_dtype", "float32", "", "default")]
     decisions += [Decision(name, value, "", "user") for name, value in more.items()]
     return Plan(ModelFiles("m", "/m", "safetensors", ()), spec, tuple(decisions), {"cpu": 0}, ServerSettings())
 
@@ -239,17 +239,17 @@ def four_gib(monkeypatch):
 
 
 def test_decoded_modules_take_room_from_the_context(four_gib, caplog):
-    """Of 4 GiB, the model needs about 0.7; a token takes 2 MiB, and what is decoded 1 GiB more than it is stored."""
+    """Of 4 GiB, the model needs about 0.7; a token takes 1 MiB, and what is decoded 1 GiB more than it is stored."""
     bigger = Kept({"m.gate": "reason"}, 2**28, 2**28 + 2**30)
-    assert fitting_context(planned(1000), bigger) == 1000
-    reduced = fitting_context(planned(1500), bigger)
-    assert 1000 < reduced < 1500
-    assert f"{reduced} tokens instead of 1500" in caplog.text and "1.00 GiB" in caplog.text
+    assert fitting_context(planned(2000), bigger) == 2000
+    reduced = fitting_context(planned(3000), bigger)
+    assert 2000 < reduced < 3000
+    assert f"{reduced} tokens instead of 3000" in caplog.text and "1.00 GiB" in caplog.text
     with pytest.raises(DoesNotFit, match=f"--context {reduced}"):
-        fitting_context(planned(1500, "user"), bigger)
-    assert fitting_context(planned(1500, "user", force=True), bigger) == 1500
+        fitting_context(planned(3000, "user"), bigger)
+    assert fitting_context(planned(3000, "user", force=True), bigger) == 3000
     with pytest.raises(DoesNotFit, match="does not fit"):
-        fitting_context(planned(1500), Kept({"m.gate": "reason"}, 0, 2**32))
+        fitting_context(planned(3000), Kept({"m.gate": "reason"}, 0, 2**32))
 
 
 def test_only_a_large_part_of_the_model_is_worth_a_warning(caplog):

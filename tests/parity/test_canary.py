@@ -8,7 +8,7 @@ import pytest
 
 from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
-from kt_core.engine.runner import TransformersRunner
+from kt_core.engine.runners import runner_for
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.models import resolve
 from kt_core.types import Request, Sampling
@@ -24,7 +24,7 @@ CANARIES = {
 @pytest.fixture(scope="module")
 def engine(demo_file):
     files = resolve(str(demo_file))
-    runner = TransformersRunner(build(open_weights(files), lambda *_: None))
+    runner = runner_for(build(open_weights(files), lambda *_: None))
     engine = Engine(runner, load_tokenizer(files))
     yield engine
     engine.close()

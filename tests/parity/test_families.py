@@ -3,14 +3,18 @@
 Bounds as in test_parity.py: float32 weights differ by the order of sums, bfloat16 ones by the rounding of activations.
 """
 
+import inspect
+
 import pytest
 import torch
+from driving import Driver
 from families import FAMILIES, save
 from references import from_folder
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from kt_core.engine.loader import build
-from kt_core.engine.runner import TransformersRunner
+from kt_core.engine.runners import runner_for
+from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.models import read_spec, resolve
 from kt_core.operators.base import Operator
 from kt_core.weights import open_weights
@@ -56,21 +60,37 @@ def test_logits(case):
 
 @torch.no_grad()
 def test_token_by_token(case):
-    dtype, model, expected, prompt, spec = case
-    runner, tokens = TransformersRunner(model), prompt[0].tolist()
-    cache = runner.new_cache()
-    steps = [runner.forward(tokens[:5], cache), *(runner.forward([token], cache) for token in tokens[5:])]
-    check(dtype, torch.stack(steps), expected[4:])
+    dtype, model, expected, prompt, _ = case
+    tokens = prompt[0].tolist()
+    for runner in (runner_for(model, dtype=torch.float32), OwnCacheRunner(model)):
+        check(dtype, Driver(runner).feed(tokens[:5], *([token] for token in tokens[5:])), expected[4:])
+
+
+@torch.no_grad()
+def test_the_plan_knows_the_cache(case):
+    """The tiny models' rows are multiples of what a page pads to, except MLA, whose pages hold expanded keys."""
+    _, model, _, prompt, spec = case
+    cache = DynamicCache(config=model.config)
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    model(prompt, use_cache=True, **{name: cache})
     before, more = cache_bytes(cache), 12
-    runner.forward(tokens[:more], cache)
+    model(prompt[:, :more], use_cache=True, **{name: cache})
     grown = (cache_bytes(cache) - before) / more
     everywhere = all(type(layer) is DynamicLayer for layer in cache.layers)  # and no window, no linear attention
     assert grown == spec.kv_bytes_per_token if everywhere else grown <= spec.kv_bytes_per_token
+    runner = runner_for(model, dtype=torch.float32)
+    if runner.page_bytes and not hasattr(model.config, "kv_lora_rank"):
+        assert runner.page_bytes == runner.page * spec.kv_bytes_per_token
 
 
 def cache_bytes(cache):
     held = [t for layer in cache.layers for t in (getattr(layer, "keys", None), getattr(layer, "values", None))]
     return sum(t.numel() * t.element_size() for t in held if t is not None)
+
+
+def test_pages_wherever_attention_is_plain(family, case):
+    own = {"falcon_h1", "granitemoehybrid", "jamba", "llama4_text", "qwen3_next"}
+    assert (runner_for(case[1]).page_bytes == 0) == (family in own)
 
 
 def test_operators_stand_where_they_fit(family, case):

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from driving import Driver
 from references import TINY, demo_from_gguf, dense_from_gguf, from_folder, save_tiny
 
 from kt_core import kernels
 from kt_core.engine.loader import build
-from kt_core.engine.runner import TransformersRunner
+from kt_core.engine.runners import runner_for
 from kt_core.kernels import reference
 from kt_core.models import resolve
 from kt_core.operators.experts import Experts
@@ -137,12 +138,9 @@ def test_prefill(case, model):
 @torch.no_grad()
 def test_token_by_token_and_two_requests(case, model):
     """The runner's own way: a few prompt tokens at once, the rest one by one, then a second request."""
-    runner = TransformersRunner(model)
+    driver = Driver(runner_for(model, dtype=torch.float32), sequences=len(case.prompts))
     for prompt, expected in zip(case.prompts, case.logits, strict=True):
-        cache = runner.new_cache()
-        steps = [runner.forward(prompt[:4], cache)]
-        steps += [runner.forward([token], cache) for token in prompt[4:]]
-        check(case, torch.stack(steps), expected[3:])
+        check(case, driver.feed(prompt[:4], *([token] for token in prompt[4:])), expected[3:])
 
 
 @torch.no_grad()

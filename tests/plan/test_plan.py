@@ -67,18 +67,23 @@ def reason(made: Plan, name: str) -> str:
 
 def test_laptop_of_16_gib() -> None:
     made = plan(machine(16, cores=8), spec(4))
-    assert [d.name for d in made.decisions] == ["tier", "threads", "cpus", "pools", "context", "dtype", "rules"]
+    names = ["tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "cache", "dtype", "rules"]
+    assert [d.name for d in made.decisions] == names
     assert all(d.reason and d.source for d in made.decisions)
     assert made.value("threads") == 8 and made.value("context") == 8192
     assert made.value("cpus") is None and made.value("tier") is None and "avx2" in reason(made, "tier")
-    cache = 8192 * 100_000 * 32 // 30
+    cache = made.value("cache")
+    least = 8192 * 50_000  # 16 bits a number
+    assert least < cache == (made.device_bytes["cpu"] - 4 * GIB - (400 << 20) - 512 * 2048 * 64)
+    assert cache == pytest.approx((16 - 4) * GIB / 2, rel=0.05) and "half" in reason(made, "cache")
     assert made.device_bytes["cpu"] == pytest.approx(4 * GIB + (400 << 20) + 512 * 2048 * 64 + cache, abs=10_000)
 
 
 def test_prediction_grows_by_the_cache() -> None:
     s = spec()
-    step = memory.predicted_bytes(s, 2000) - memory.predicted_bytes(s, 1000)
-    assert 1000 * s.kv_bytes_per_token <= step <= 1.1 * 1000 * s.kv_bytes_per_token
+    for dtype, size in (("float32", 100_000), ("bfloat16", 50_000)):
+        step = memory.predicted_bytes(s, 64 * 30, dtype) - memory.predicted_bytes(s, 64 * 10 + 1, dtype)
+        assert step == 64 * 19 * size  # whole pages: 641 tokens take 11
 
 
 def test_40_gib_on_an_8_gib_host_is_refused_unless_forced() -> None:
@@ -99,7 +104,7 @@ def test_default_context_is_the_largest_that_fits(gib: float) -> None:
     context = made.value("context")
     assert made.device_bytes["cpu"] <= gib * GIB
     if context < s.context:
-        assert memory.predicted_bytes(s, context + 1) > gib * GIB
+        assert memory.predicted_bytes(s, context + 1, "bfloat16") > gib * GIB
         assert "32768" in reason(made, "context")
     else:
         assert gib == 64
@@ -114,6 +119,33 @@ def test_too_long_a_context_names_the_one_that_fits() -> None:
     with pytest.raises(DoesNotFit):
         plan(machine(6), s, context=fits + 1)
     assert plan(machine(6), s, context=30_000, force=True).value("context") == 30_000
+
+
+def test_float32_keys_and_values_take_twice_the_memory() -> None:
+    s = spec(4, kv=400_000, context=32_768)
+    contexts = [plan(machine(8), s, kv_dtype=dtype).value("context") for dtype in ("bfloat16", "float32")]
+    assert contexts[0] // 2 - 64 <= contexts[1] <= contexts[0] // 2
+    with pytest.raises(Unsupported, match="bfloat16"):
+        plan(machine(8), s, kv_dtype="fp4")
+
+
+@pytest.mark.parametrize(("gib", "told"), [(5, "one conversation"), (16, "half"), (640, "all 32 conversations")])
+def test_cache_is_between_one_conversation_and_all(gib: float, told: str) -> None:
+    s = spec(4, kv=400_000, context=8192)
+    made = plan(machine(gib), s)
+    one, count = memory.cache_bytes(s, made.value("context"), "bfloat16"), made.value("max_running")
+    assert count == 32 and one <= made.value("cache") <= count * one and told in reason(made, "cache")
+    assert made.device_bytes["cpu"] <= gib * GIB
+
+
+def test_sequences_that_run_together() -> None:
+    assert plan(machine(64, cores=2), spec()).value("max_running") == 8
+    assert plan(machine(64, cores=64), spec()).value("max_running") == 64
+    few = plan(machine(64), spec(), max_running=3)
+    assert few.value("max_running") == 3 and few.value("cache") == 3 * memory.cache_bytes(spec(), 8192, "bfloat16")
+    for wrong in (0, 513):
+        with pytest.raises(UsageError):
+            plan(machine(64), spec(), max_running=wrong)
 
 
 def test_context_above_the_trained_one() -> None:

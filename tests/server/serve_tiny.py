@@ -13,7 +13,7 @@ from kt_core.server.serve import serve
 sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))
 
 
-def load(plan, progress):
+def start(plan, progress):
     mode = sys.argv[3]
     progress("weights", 0, 4, "layers")
     if mode == "slow":
@@ -28,13 +28,15 @@ def load(plan, progress):
     progress("weights", 4, 4, "layers")
     import tinymodel
 
+    from kt_core.engine.engine import Engine
+
     if mode == "endless":
-        return tinymodel.Scripted(tinymodel.byte_tokens("ab"), delay=0.02, loop=True), tinymodel.tokenizer()
-    return tinymodel.runner(), tinymodel.tokenizer()
+        return Engine(tinymodel.Scripted(tinymodel.byte_tokens("ab"), delay=0.02, loop=True), tinymodel.tokenizer())
+    return Engine(tinymodel.runner(), tinymodel.tokenizer())
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    code = serve(Path(sys.argv[1]), Events(int(sys.argv[2])), load)
+    code = serve(Path(sys.argv[1]), Events(int(sys.argv[2])), start)
     sys.stderr.flush()
     os._exit(code)

@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 import pytest
 from live import USER, error_of
 from tinymodel import Scripted, byte_tokens
@@ -340,6 +341,42 @@ def test_health(serve):
     server.engine.close()
     assert server.http.get("/health").status_code == 503
     error_of(server.chat(), 503)
+
+
+# --- slots and the cache
+
+
+def test_slots_and_flush(serve):
+    server = serve(api_key="k")
+    for method, route in (("GET", "/slots"), ("POST", "/flush_cache")):
+        error_of(server.http.request(method, route), 401)
+    server.http.headers["authorization"] = "Bearer k"
+    empty = server.http.get("/slots").json()
+    assert (empty["running"], empty["waiting"]) == ([], [])
+    assert empty["max_queue"] == 64 and empty["max_running"] == 8 and empty["retry_after"] == 1
+    prompt = [5 + i % 100 for i in range(150)]
+    found = [server.complete(prompt=prompt, max_tokens=2).json() for _ in range(2)]
+    assert [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in found] == [0, 128]
+    assert found[1]["timings"]["cache_n"] == 128 and found[1]["timings"]["prompt_n"] == 22
+    both = server.complete(prompt=prompt, max_tokens=2, n=3).json()
+    assert both["usage"]["prompt_tokens_details"]["cached_tokens"] == 128
+    assert server.http.get("/slots").json()["pages"]["cached"] == 2
+    assert server.http.post("/flush_cache").json() == {"flushed_pages": 2}
+    again = server.complete(prompt=prompt, max_tokens=2, n=3).json()
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # what choices share is not counted
+
+
+def test_slots_while_a_request_runs(serve):
+    server = serve(Scripted(byte_tokens("ab"), delay=0.01, loop=True))
+    with server.http.stream(
+        "POST", "/v1/completions", json={"prompt": "secret", "stream": True, "max_tokens": 500}
+    ) as r:
+        lines = r.iter_lines()
+        for _ in range(10):
+            next(lines)
+        (slot,) = httpx.get(f"{server.url}/slots", trust_env=False).json()["running"]
+    assert slot["id"].startswith("cmpl-") and slot["state"] == "decode" and slot["answered_tokens"] >= 2
+    assert 0 < slot["tokens_per_second"] < 200 and "secret" not in str(slot)
 
 
 # --- queue and disconnects

@@ -1,10 +1,13 @@
 """Raw HTTP under load: the queue, clients that leave, many at once."""
 
+import asyncio
 import threading
 import time
 
 import httpx
+import load
 import pytest
+import tinymodel
 from live import USER, error_of
 from tinymodel import Scripted, byte_tokens
 
@@ -100,3 +103,15 @@ def test_parallel_clients_all_finish(serve):
     for thread, box in jobs:
         thread.join(20)
         assert box[0].json()["choices"][0]["message"]["content"] == "hello 🦊"
+
+
+def test_clients_that_come_and_go(serve):
+    """Every answer that somebody waits for is the one computed alone; afterwards nothing is left behind."""
+    server = serve(tinymodel.runner())
+    prompts, expected = load.known(server.engine)
+    clients = load.Clients(server.url, prompts, expected, 2.0)
+    asyncio.run(clients.run(16))
+    server.wait_idle()
+    slots = server.engine.slots()
+    assert clients.kinds["stay"] > 5 and slots["waiting"] == []
+    assert slots["pages"]["available"] == slots["pages"]["count"]

@@ -1,0 +1,128 @@
+"""One choice of one request, from its first prompt token to its last chunk."""
+
+import logging
+import time
+from typing import Any
+
+import torch
+
+from kt_core.engine import sampler
+from kt_core.engine.answer import Answer, Piece
+from kt_core.engine.pages import MISSES, Table
+from kt_core.engine.stream import Stream
+from kt_core.errors import KTError
+from kt_core.types import Chunk, Timings, Usage
+
+log = logging.getLogger(__name__)
+
+
+class Sequence:
+    """`tokens` are the prompt's and those answered so far; the first `computed` of them are in the cache."""
+
+    def __init__(
+        self, stream: Stream, choice: int, order: tuple[int, int], answer: Answer, ends: frozenset[int], limit: int
+    ) -> None:
+        self.stream = stream
+        self.choice = choice
+        self.order = order  # of arrival: the request's number, then the choice
+        self.number = -1  # what the runner knows it by; another one after each preemption
+        self.tokens = list(stream.prompt)
+        self.computed = 0
+        self.table = Table()
+        self.cached: int | None = None  # prompt tokens that were found in the cache; None: not begun yet
+        self.ended = False
+        self._answer = answer
+        self._ends = ends
+        self._limit = limit
+        self._state: sampler.State | None = None
+        self.begun = self._first = self._last = 0.0  # monotonic seconds; 0: not yet
+
+    @property
+    def pending(self) -> int:
+        """Tokens to compute before the next one can be chosen."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def answered(self) -> int:
+        return len(self.tokens) - len(self.stream.prompt)
+
+    @property
+    def prefilling(self) -> bool:
+        return self.computed < len(self.stream.prompt)
+
+    def begin(self, miss: str) -> None:
+        """It runs from now on, for the first time or once more. `miss` is a key of MISSES, or ""."""
+        if self.cached is not None:
+            log.info("request %s: computed again from token %d", self.stream.request.id, self.computed)
+            return
+        self.cached = self.computed
+        self.begun = time.monotonic()
+        reason = f": {MISSES[miss]}" if miss else ""
+        total = len(self.stream.prompt)
+        log.info("request %s: %d of %d prompt tokens were cached%s", self.stream.request.id, self.cached, total, reason)
+
+    def state(self) -> dict[str, Any]:
+        """For people who watch."""
+        seconds = self._last - self._first
+        return {
+            "id": self.stream.request.id,
+            "choice": self.choice,
+            "state": "waiting" if not self.table.pages else "prefill" if self.prefilling else "decode",
+            "prompt_tokens": len(self.stream.prompt),
+            "computed_tokens": self.computed,
+            "cached_tokens": self.cached or 0,
+            "answered_tokens": self.answered,
+            "tokens_per_second": round((self.answered - 1) / seconds, 3) if seconds > 0 else 0.0,
+        }
+
+    def accept(self, logits: torch.Tensor) -> None:
+        """Choose the next token from the float32 logits [vocab]. Raises BadLogits; `ended` says whether it was the last."""
+        request = self.stream.request
+        if self._state is None:
+            self._state = sampler.start(request.sampling, self.stream.prompt, len(logits), self.choice)
+        token = sampler.sample(logits, request.sampling, self._state)
+        self.tokens.append(token)
+        self._last = time.monotonic()
+        self._first = self._first or self._last
+        if token in self._ends:
+            self.end("stop")
+            return
+        logprob = None if request.logprobs is None else sampler.logprobs(logits, token, request.logprobs)
+        piece = self._answer.push(token, logprob)
+        if piece.text:
+            self._put(piece)
+        if self._answer.stopped:
+            self.end("stop")
+        elif self.answered >= self._limit:
+            self.end("length")
+
+    def fail(self, error: Exception) -> None:
+        """End it, and with it the request's other choices, because of `error`."""
+        stream = self.stream
+        if isinstance(error, KTError):
+            log.error("request %s: %s", stream.request.id, error)
+            stream.error = stream.error or error
+        else:  # whatever the model's code raises
+            log.error("request %s failed", stream.request.id, exc_info=error)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            stream.error = stream.error or KTError("engine.failed", reason=reason)
+        stream.aborted = stream.aborted or "error"
+        self.end("error")
+
+    def end(self, reason: str) -> None:
+        """Put the last chunk."""
+        self.ended = True
+        now = time.monotonic()
+        begun = self.begun or now
+        timings = Timings(
+            queued=begun - self.stream.submitted,
+            prefill=(self._first or now) - begun,
+            decode=self._last - self._first,
+        )
+        usage = Usage(len(self.stream.prompt), self.answered, self.cached or 0)
+        self._put(self._answer.finish(), reason, usage, timings)
+
+    def _put(
+        self, piece: Piece, reason: str | None = None, usage: Usage | None = None, timings: Timings | None = None
+    ) -> None:
+        self.stream.put(Chunk(piece.text, self.choice, piece.tokens, piece.logprobs, reason, usage, timings))

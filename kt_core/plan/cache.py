@@ -1,0 +1,45 @@
+"""Decisions on keys and values: their type, how many sequences run together, the bytes for all of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kt_core.errors import Unsupported
+from kt_core.messages import t
+from kt_core.plan import memory
+from kt_core.types import Decision, Machine, ModelSpec
+
+# With few rows a step takes as long as reading the weights takes, however many rows there are; on 2 threads that ends
+# at about 8 rows. Past it everyone waits longer and nothing more is computed.
+SEQUENCES_PER_THREAD = 4
+MOST_SEQUENCES = 512  # tokens of a step, since each sequence has one in it
+_USUAL_MOST = 64
+_GIB = 2**30
+
+
+def kv_dtype(wishes: Mapping[str, Any]) -> Decision:
+    wished = wishes.get("kv_dtype")
+    if wished is None:
+        return Decision("kv_dtype", "bfloat16", t("plan.kv_dtype"), "default")
+    if wished not in memory.KV_DTYPES:
+        raise Unsupported("plan.kv_dtype_unknown", dtype=wished, known=", ".join(memory.KV_DTYPES))
+    return Decision("kv_dtype", wished, t("plan.chosen"), "user")
+
+
+def max_running(threads: int, wished: int | None) -> Decision:
+    if wished is not None:
+        return Decision("max_running", wished, t("plan.chosen"), "user")
+    count = min(SEQUENCES_PER_THREAD * threads, _USUAL_MOST)
+    return Decision("max_running", count, t("plan.max_running", each=SEQUENCES_PER_THREAD, most=_USUAL_MOST), "machine")
+
+
+def cache(machine: Machine, spec: ModelSpec, context: int, dtype: str, sequences: int) -> Decision:
+    """Bytes of the pages: at least one conversation of the whole context, at most one for each sequence, and between
+    them half of what is free, since prefixes that nobody uses stay until their pages are needed.
+    """
+    least = memory.cache_bytes(spec, context, dtype)
+    half = (machine.memory_available - memory.fixed_bytes(spec)) // 2 if machine.memory_total else least
+    count = min(max(least, half), least * sequences)
+    key = "plan.cache_one" if count == least else "plan.cache_all" if count == least * sequences else "plan.cache_half"
+    tokens = count // memory.token_bytes(spec, dtype)
+    reason = t(key, size=f"{count / _GIB:.2f} GiB", tokens=tokens, context=context, sequences=sequences)
+    return Decision("cache", count, reason, "machine")
