@@ -74,18 +74,21 @@ class MoeBench:
 
     def calls(self, tokens: int) -> list[Call]:
         x, weights = inputs(tokens, self._job.hidden), mixing(tokens, self._job.top_k)
-        return [self._call(layer, x, ids, weights) for ids in self._ids(tokens) for layer in self._layers]
+        out = torch.empty_like(x)  # as an engine's buffers: the same memory in every call
+        return [self._call(layer, x, ids, weights, out) for ids in self._ids(tokens) for layer in self._layers]
 
     def _ids(self, tokens: int) -> list[torch.Tensor]:
         return routing.even(tokens, self._job.experts, self._job.top_k)
 
-    def _call(self, layer: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> Call:
+    def _call(
+        self, layer: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
+    ) -> Call:
         rows = counts(ids)
         operations: Counter[str] = Counter()
         for count in rows.values():
             operations[self._paths.unit(count)] += 6 * count * self._job.hidden * self._job.intermediate
         touched = len(rows) * layer.nbytes // self._job.experts
-        return Call(lambda: layer(x, ids, weights), touched, dict(operations))
+        return Call(lambda: layer(x, ids, weights, out), touched, dict(operations))
 
 
 def counts(ids: torch.Tensor) -> dict[int, int]:

@@ -8,5 +8,6 @@
 
 namespace kt {
 extern const KernelTable kt_table_avx512;
-constexpr KernelTable kt_table_avx512 = with_layer(make_full_table("avx512", vector_prefill), layer_ops);
+constexpr KernelTable kt_table_avx512 =
+    with_activations(with_layer(make_full_table("avx512", vector_prefill), layer_ops));
 }  // namespace kt

@@ -8,5 +8,6 @@
 
 namespace kt {
 extern const KernelTable kt_table_scalar;
-constexpr KernelTable kt_table_scalar = with_layer(make_full_table("scalar", vector_prefill), layer_ops);
+constexpr KernelTable kt_table_scalar =
+    with_activations(with_layer(make_full_table("scalar", vector_prefill), layer_ops));
 }  // namespace kt

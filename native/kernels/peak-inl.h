@@ -150,7 +150,8 @@ constexpr PeakFn peak_int8 = peak_f32;
 #endif
 
 #if defined(__AMX_TILE__)
-// Four result tiles, as the prefill kernel has.
+// Four result tiles, as the prefill kernel has. The operands are numbers from 1 to 2 of either sign: on an
+// Emerald Rapids Xeon four products of zeros took 30 ns, of numbers 67, with no load between them.
 template <class Multiply>
 KT_INLINE double keep_tiles_busy(size_t rounds, double values, Multiply multiply) {
     struct alignas(64) {
@@ -158,15 +159,22 @@ KT_INLINE double keep_tiles_busy(size_t rounds, double values, Multiply multiply
         uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
         uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } config;
+    constexpr size_t kValues = 512;  // bfloat16 of a tile
+    alignas(64) uint16_t operands[4 * kValues];
+    uint32_t state = 1;
+    for (uint16_t& value : operands) {
+        state = state * 1664525 + 1013904223;
+        value = static_cast<uint16_t>(0x3f80 | (state >> 31) << 15 | (state >> 24 & 0x7f));
+    }
     _tile_loadconfig(&config);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    _tile_zero(6);
-    _tile_zero(7);
+    _tile_loadd(4, operands, 64);
+    _tile_loadd(5, operands + kValues, 64);
+    _tile_loadd(6, operands + 2 * kValues, 64);
+    _tile_loadd(7, operands + 3 * kValues, 64);
     for (size_t i = 0; i < rounds; ++i) multiply();
     _tile_release();
     return 4 * 2.0 * kPanelRows * 16 * values * static_cast<double>(rounds);

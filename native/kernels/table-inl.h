@@ -7,7 +7,6 @@
 // list it here.
 #pragma once
 
-#include "activation-inl.h"
 #include "peak-inl.h"
 #include "prefill-inl.h"
 #include "prepare-inl.h"
@@ -176,10 +175,6 @@ constexpr KernelTable make_prefill_table(const char* name, Prefill prefill, List
     table.prepare[static_cast<size_t>(Policy::kF32)] = prepare_f32;
     table.prepare[static_cast<size_t>(Policy::kBf16)] = prepare_bf16;
     table.prepare[static_cast<size_t>(Policy::kInt8)] = prepare_int8;
-    table.activate[static_cast<size_t>(Activation::kSilu)] = silu;
-    table.activate[static_cast<size_t>(Activation::kGeluTanh)] = gelu_tanh;
-    table.activate[static_cast<size_t>(Activation::kSwigluOai)] = swiglu_oai;
-    table.activate[static_cast<size_t>(Activation::kReluSquared)] = relu_squared;
     return table;
 }
 

@@ -41,6 +41,10 @@ constexpr size_t kMostTokens = 4096;
 // What a down task multiplies at least, in bytes of weights times rows: it outweighs the wait for a turn.
 constexpr size_t kRunBytes = size_t{64} << 10;
 
+// From more tokens than these on, sums are what a down task waits for, and it gets this share of the work.
+constexpr size_t kFewTokens = 64;
+constexpr size_t kTasksPerThread = 8;
+
 constexpr size_t kOutFloats = std::max(kPrefillFloats, kRowsPerTask * kPanelsPerTask * kPanelRows);
 
 // One (token, expert) pair of a chunk.
@@ -372,19 +376,28 @@ void Experts::Chunk::list_group_tasks(size_t g, size_t part, size_t tiled_width)
 }
 
 // A down task is a block of columns of y for a run of consecutive experts. Blocks are wide, so that what a
-// task reads of an expert is a long stream; runs are as short as the turns that their tasks wait for allow.
+// task reads of an expert is a long stream; runs are as short as the turns that their tasks wait for allow,
+// but where there are many rows as long as all threads stay busy: a thread then adds to the same sums again
+// and again, while they are in its cache.
 void Experts::Chunk::list_runs() {
     const size_t panels = divide_up(layer.hidden_, kPanelRows),
                  threads = static_cast<size_t>(lease.threads());
     down_width = std::max<size_t>(divide_up(panels, 2 * threads) / 2 * 2, 2);
     runs = lease.scratch<size_t>(kRuns, group_count + 2);
+    const auto work = [&](const Group& group) {
+        return group.count * down_width * layer.experts_[group.expert].form().down.panel_bytes;
+    };
+    size_t all = 0;
+    for (size_t g = 0; g < group_count; ++g) all += work(groups[g]);
+    const size_t share = all * divide_up(panels, down_width) / (kTasksPerThread * threads);
+    const size_t least = tokens > kFewTokens ? std::max(kRunBytes, share) : kRunBytes;
     size_t run_bytes = 0;
     for (size_t g = 0; g < group_count; ++g) {
-        if (run_bytes >= kRunBytes || g == 0) {
+        if (run_bytes >= least || g == 0) {
             runs[run_count++] = g;
             run_bytes = 0;
         }
-        run_bytes += groups[g].count * down_width * layer.experts_[groups[g].expert].form().down.panel_bytes;
+        run_bytes += work(groups[g]);
     }
     if (run_count == 0) runs[run_count++] = 0;
     runs[run_count] = group_count;

@@ -114,7 +114,7 @@ void test_kernels_match_the_oracle() {
     }
 }
 
-void test_preparation_and_activation_are_the_same_bits() {
+void test_preparation_is_the_same_bits_and_activation_nearly() {
     const Kernels& oracle = kernels("scalar");
     constexpr size_t kCount = 96;
     float x[kCount], up[kCount];
@@ -135,8 +135,10 @@ void test_preparation_and_activation_are_the_same_bits() {
             const Clamp clamp{activation % 2 ? 0.75f : INFINITY, 1.702f};
             oracle.activate[activation](x, up, kCount, clamp, a);
             k->activate[activation](x, up, kCount, clamp, b);
-            for (size_t i = 0; i < kCount; ++i) {  // a NaN's sign is the compiler's choice of operand order
-                CHECK(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])),
+            // exp to 3 units in the last place, the sum, the quotient and three products: 8 units, 2^-21
+            for (size_t i = 0; i < kCount; ++i) {
+                CHECK(std::abs(a[i] - b[i]) <= std::abs(a[i]) * 4.8e-7f ||
+                          (std::isnan(a[i]) && std::isnan(b[i])),
                       "%s activation %zu of %g: %g for %g", k->name, activation, static_cast<double>(x[i]),
                       static_cast<double>(b[i]), static_cast<double>(a[i]));
             }
@@ -470,7 +472,7 @@ int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
     if (!kThreads) {
         test_kernels_match_the_oracle();
-        test_preparation_and_activation_are_the_same_bits();
+        test_preparation_is_the_same_bits_and_activation_nearly();
         test_packing_is_the_same_bytes();
         test_decoding_is_the_same_bits();
         test_prefill_matches_the_decoded_product();

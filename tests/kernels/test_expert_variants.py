@@ -216,3 +216,16 @@ def test_bad_arguments():
     for mask in (torch.zeros(2), torch.zeros(3, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)[::2]):
         with pytest.raises(ValueError, match="mask"):
             Experts(2, HIDDEN, INTERMEDIATE, elsewhere=mask)
+
+
+@pytest.mark.parametrize("tokens", [3, 300])
+def test_results_go_where_they_are_asked_for(tokens):
+    layer, _ = build(["BF16"] * 3)
+    x = torch.from_numpy(cases.inputs(tokens, HIDDEN))
+    ids, weights = map(torch.from_numpy, route(tokens, EXPERTS, 3))
+    out = torch.full_like(x, torch.nan)
+    assert layer(x, ids, weights, out) is out
+    assert torch.equal(out, layer(x, ids, weights))
+    for wrong in (out[1:], out.bfloat16(), torch.empty(HIDDEN, tokens).T):
+        with pytest.raises(ValueError, match="out"):
+            layer(x, ids, weights, wrong)

@@ -119,7 +119,9 @@ struct Clamp {
     float alpha;  // of kSwigluOai: the slope inside its sigmoid
 };
 
-// out[i] = activation(gate[i]) * up[i], or activation(up[i]) where there is no gate. out may be gate or up.
+// out[i] = activation(gate[i]) * up[i], or activation(up[i]) where there is no gate, for n values, a multiple
+// of
+// 16. out may be gate or up.
 using ActivateFn = void (*)(const float* gate, const float* up, size_t n, Clamp clamp, float* out);
 
 struct FormatEntry {

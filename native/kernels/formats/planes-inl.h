@@ -210,23 +210,23 @@ KT_INLINE void dot_pairs_of(const Source& q, const uint8_t* const* rows, size_t 
     }
 }
 
-// Four k of 16 rows as scale * (byte - zero) + offset, two vectors of a BF16 panel.
-KT_INLINE void unpack_four(Bytes w, float zero, const F32x16& scale, const F32x16& offset, uint16_t* out) {
-    store_pairs(out, multiply_add(byte_value<0>(w, zero), scale, offset),
-                multiply_add(byte_value<1>(w, zero), scale, offset));
-    store_pairs(out + 32, multiply_add(byte_value<2>(w, zero), scale, offset),
-                multiply_add(byte_value<3>(w, zero), scale, offset));
-}
-
-// Vectors 2 Begin .. 2 End - 1 of a group to its place in a BF16 panel; out is the group's start.
+// Vectors 2 Begin .. 2 End - 1 of a group as scale * byte + offset to their place in a BF16 panel; out is the
+// group's start.
 template <class Q, int Begin, int End, class Source>
-KT_INLINE void unpack_pairs(const Source& q, const F32x16& scale, const F32x16& offset, uint16_t* out) {
+KT_INLINE void unpack_bytes(const Source& q, const F32x16& scale, const F32x16& offset, uint16_t* out) {
     if constexpr (Begin < End) {
         const auto w = Q::template pair<Begin>(q);
-        unpack_four(w.first, Q::kZero, scale, offset, out + 128 * Begin);
-        unpack_four(w.second, Q::kZero, scale, offset, out + 128 * Begin + 64);
-        unpack_pairs<Q, Begin + 1, End>(q, scale, offset, out);
+        store_scaled(out + 128 * Begin, w.first, scale, offset);
+        store_scaled(out + 128 * Begin + 64, w.second, scale, offset);
+        unpack_bytes<Q, Begin + 1, End>(q, scale, offset, out);
     }
+}
+
+// The same as scale * (byte - zero) + offset. Zeros are powers of two, so their product with the scale is
+// exact.
+template <class Q, int Begin, int End, class Source>
+KT_INLINE void unpack_pairs(const Source& q, const F32x16& scale, const F32x16& offset, uint16_t* out) {
+    unpack_bytes<Q, Begin, End>(q, scale, multiply_add(scale, -Q::kZero, offset), out);
 }
 
 // 32 values of each of 16 rows as they come from a format's plain C++, on their way to vectors.

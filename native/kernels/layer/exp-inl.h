@@ -4,8 +4,8 @@
 namespace kt {
 namespace {
 
-// Where x is limited: the result is then 1.6e-38 or 1.7e38.
-constexpr float kExpLow = -87.0f, kExpHigh = 88.0f;
+// Where x is limited: the result is then 1.6e-38 or 6.1e37, and what it is the divisor of no subnormal.
+constexpr float kExpLow = -87.0f, kExpHigh = 87.0f;
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // n * kLn2High is exact
 

@@ -18,6 +18,14 @@ KT_INLINE F32x16 divide(F32x16 a, F32x16 b) {
     return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
 
+KT_INLINE F32x16 multiply(F32x16 a, F32x16 b) {
+    return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+
+KT_INLINE F32x16 smaller(F32x16 a, F32x16 b) {
+    return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+
 KT_INLINE F32x16 larger(F32x16 a, F32x16 b) {
     return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
 }

@@ -14,6 +14,14 @@ KT_INLINE F32x16 add(F32x16 a, F32x16 b) {
     return {_mm512_add_ps(a.v, b.v)};
 }
 
+KT_INLINE F32x16 multiply(F32x16 a, F32x16 b) {
+    return {_mm512_mul_ps(a.v, b.v)};
+}
+
+KT_INLINE F32x16 smaller(F32x16 a, F32x16 b) {
+    return {_mm512_min_ps(a.v, b.v)};
+}
+
 KT_INLINE F32x16 larger(F32x16 a, F32x16 b) {
     return {_mm512_max_ps(a.v, b.v)};
 }

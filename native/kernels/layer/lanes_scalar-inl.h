@@ -25,6 +25,19 @@ KT_INLINE F32x16 divide(const F32x16& a, const F32x16& b) {
     return out;
 }
 
+KT_INLINE F32x16 multiply(const F32x16& a, const F32x16& b) {
+    F32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = a.lane[i] * b.lane[i];
+    return out;
+}
+
+// The smaller of each lane; b's where either is NaN.
+KT_INLINE F32x16 smaller(const F32x16& a, const F32x16& b) {
+    F32x16 out;
+    for (int i = 0; i < 16; ++i) out.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+    return out;
+}
+
 // The larger of each lane; b's where either is NaN.
 KT_INLINE F32x16 larger(const F32x16& a, const F32x16& b) {
     F32x16 out;

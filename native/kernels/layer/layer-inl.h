@@ -1,6 +1,8 @@
 // What a tier offers beside weights. The including file brings table-inl.h and lanes_*-inl.h.
 #pragma once
 
+#include "activation-inl.h"
+
 #include "attention-inl.h"
 #include "routing-inl.h"
 #include "rows-inl.h"

@@ -14,14 +14,18 @@ KT_INLINE float log_one_plus(float p) {
 }
 
 // log(1 + exp(x)), without loss at either end.
-KT_INLINE float softplus(float x) {
-    return (x > 0.0f ? x : 0.0f) + log_one_plus(exp_f32(-__builtin_fabsf(x)));
+inline void softplus(const float* x, size_t n, float* out) {
+    for_lanes(x, n, out, [](const F32x16& a) {
+        const F32x16 minus = multiply(a, -1.0f);
+        return exp(smaller(a, minus));
+    });
+    for (size_t i = 0; i < n; ++i) out[i] = (x[i] > 0.0f ? x[i] : 0.0f) + log_one_plus(out[i]);
 }
 
 inline void softmax(const float* x, size_t n, float* out) {
     float top = x[0], sum = 0.0f;
     for (size_t i = 1; i < n; ++i) top = x[i] > top ? x[i] : top;
-    for (size_t i = 0; i < n; ++i) out[i] = exp_f32(x[i] - top);
+    for_lanes(x, n, out, [top](const F32x16& a) { return exp(add(a, all_lanes(-top))); });
     for (size_t i = 0; i < n; ++i) sum += out[i];
     for (size_t i = 0; i < n; ++i) out[i] /= sum;
 }
@@ -31,10 +35,10 @@ inline void scores_of(const RouteArgs& a, float* out) {
         case Score::kSoftmax:
             return softmax(a.logits, a.experts, out);
         case Score::kSigmoid:
-            for (size_t i = 0; i < a.experts; ++i) out[i] = sigmoid(a.logits[i]);
-            return;
+            return for_lanes(a.logits, a.experts, out, [](const F32x16& x) { return sigmoid(x); });
         case Score::kSqrtSoftplus:
-            for (size_t i = 0; i < a.experts; ++i) out[i] = __builtin_sqrtf(softplus(a.logits[i]));
+            softplus(a.logits, a.experts, out);
+            for (size_t i = 0; i < a.experts; ++i) out[i] = __builtin_sqrtf(out[i]);
             return;
         case Score::kLogit:
             __builtin_memcpy(out, a.logits, a.experts * sizeof *out);

@@ -55,11 +55,12 @@ inline void multiply_rows(const float* a, const float* b, size_t n, float* out) 
 }
 
 inline void gate_rows(const float* a, const float* b, size_t n, float* out) {
-    for (size_t i = 0; i < n; ++i) out[i] = a[i] * sigmoid(b[i]);
+    for_lanes(a, b, n, out, [](const F32x16& x, const F32x16& z) { return multiply(x, sigmoid(z)); });
 }
 
 inline void silu_rows(const float* a, const float* b, size_t n, float* out) {
-    for (size_t i = 0; i < n; ++i) out[i] = a[i] * sigmoid(a[i]) * b[i];
+    for_lanes(a, b, n, out,
+              [](const F32x16& x, const F32x16& up) { return multiply(multiply(x, sigmoid(x)), up); });
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ def pieces_of(names):
 
 
 @pytest.mark.parametrize("names", CASES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_text_gives_the_same_at_any_cut_and_no_mark_leaks(names, data):
     text = "".join(data.draw(pieces_of(names)))
@@ -72,7 +72,7 @@ def test_any_text_gives_the_same_at_any_cut_and_no_mark_leaks(names, data):
         assert mark not in whole.text and mark not in whole.reasoning
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(text=st.text(), names=st.sampled_from(list(CASES)))
 def test_text_without_marks_comes_as_it_is(text, names):
     if "{" in text or any(mark in text for mark in style(*names).parser(TOOLS).marks):
