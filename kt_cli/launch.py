@@ -69,7 +69,12 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
-    settings = {name: config.get(f"inference.{name}") for name in ("threads", "context", "max_running", "kv_dtype")}
+    settings = {
+        "threads": config.get("inference.threads"),
+        "context": config.get("inference.context"),
+        "max_running": config.get("inference.max_running"),
+        "kv_dtype": config.get("inference.kv_dtype"),
+    }
     settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
     machine = probe()

@@ -11,6 +11,7 @@ import statistics
 import sys
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,11 +21,18 @@ from kt_core import kernels
 from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
 from kt_core.engine.runners import runner_for
+from kt_core.engine.runners.fitting import paged_runner
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.models import resolve
 from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
+
+RUNNERS = {
+    "best": runner_for,
+    "paged": lambda model, context: paged_runner(model, context, torch.bfloat16),
+    "own": OwnCacheRunner,
+}
 
 
 def main() -> None:
@@ -34,7 +42,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--runners", default="paged,own")
+    parser.add_argument("--runners", default="best,paged,own")
     options = parser.parse_args()
     their_logging.set_verbosity_error()
     threads = len(os.sched_getaffinity(0))
@@ -42,12 +50,13 @@ def main() -> None:
     files = resolve(options.model)
     model, tokenizer = build(open_weights(files), lambda *_: None), load_tokenizer(files)
     sys.stdout.write(
-        f"{files.name}, {threads} threads, {kernels.info()['tier']}; {options.prompt} + {options.tokens} tokens\n"
+        f"{files.name}, {threads} threads, {kernels.info()['chosen']}; {options.prompt} + {options.tokens} tokens\n"
     )
     sys.stdout.write("runner sequences decode_tok/s spread between_ms p99_ms prefill_tok/s\n")
+    sys.stdout.flush()
     for kind in options.runners.split(","):
         for count in map(int, options.sequences.split(",")):
-            runner = OwnCacheRunner(model, 4096) if kind == "own" else runner_for(model, 4096)
+            runner = RUNNERS[kind](model, 4096)
             engine = Engine(runner, tokenizer, max_running=count, pages=count * 64)
             runs = [measure(engine, count, options, seed) for seed in range(options.repeats + 1)][1:]
             engine.close(5)
@@ -76,7 +85,7 @@ def measure(engine: Any, count: int, options: argparse.Namespace, seed: int) -> 
         thread.join()
     first, last = max(own[1] for own in times), min(own[-1] for own in times)  # all decode between these
     inside = [[at for at in own[1:] if first <= at <= last] for own in times]
-    between = [b - a for own in inside for a, b in zip(own[:-1], own[1:], strict=True)]
+    between = [b - a for own in inside for a, b in pairwise(own)]
     decoded = sum(len(own) - 1 for own in inside)
     prefill = count * options.prompt / (first - min(own[0] for own in times))
     return decoded / max(last - first, 1e-9), between, prefill

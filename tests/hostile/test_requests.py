@@ -45,7 +45,7 @@ def test_tool_arguments_in_the_history_that_are_no_json_object(http, arguments, 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_a_damaged_router_row_fails_requests_and_not_the_server(poison):
     runner = tinymodel.runner()
-    router = next(m for name, m in runner._model.named_modules() if name.endswith("mlp.gate"))
+    router = next(m for name, m in runner._facts.model.named_modules() if name.endswith("mlp.gate"))
     with torch.no_grad():
         router.weight[1] = poison
     engine = Engine(runner, tinymodel.tokenizer())
