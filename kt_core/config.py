@@ -47,6 +47,8 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("server.host", str, "127.0.0.1"),
     _setting("server.port", int, 30000, minimum=1, maximum=65535),
     _setting("server.api_key", str, "", secret=True),
+    _setting("server.tool_parser", str, "auto"),
+    _setting("server.reasoning_parser", str, "auto"),
     _setting("inference.threads", int, 0, minimum=0, maximum=4096),
     _setting("inference.context", int, 0, minimum=0),
     _setting("inference.max_running", int, 0, minimum=0, maximum=512),

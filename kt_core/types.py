@@ -87,6 +87,8 @@ class ServerSettings:
     served_name: str = ""
     api_key: str = ""
     max_queue: int = 64  # waiting requests before 429
+    tool_parser: str = "auto"  # how the model writes tool calls and reasoning: a parser's name, "auto" or "none"
+    reasoning_parser: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ class Request:
     logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
     response_format: dict[str, Any] | None = None
     timeout: float | None = None  # seconds from submission
+    marks: tuple[str, ...] = ()  # a special token that is one of these, or a part of one, belongs to the answer's text
 
 
 @dataclass(frozen=True)

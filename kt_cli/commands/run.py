@@ -49,6 +49,10 @@ def run(
     ] = None,
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="run.kv_dtype", metavar="TYPE")] = None,
     rules: Annotated[Path | None, typer.Option("--rules", help="run.rules", metavar="FILE")] = None,
+    tool_parser: Annotated[str | None, typer.Option("--tool-parser", help="run.tool_parser", metavar="NAME")] = None,
+    reasoning_parser: Annotated[
+        str | None, typer.Option("--reasoning-parser", help="run.reasoning_parser", metavar="NAME")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run.dry_run")] = False,
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
@@ -61,14 +65,21 @@ def run(
         question = answer.question_from_stdin() if prompt == "-" else answer.check_question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
-    own = host or port or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
+    own = (
+        host
+        or port
+        or tool_parser
+        or reasoning_parser
+        or any(overrides.values())
+        or any(os.environ.get(name) for name in ENGINE_VARIABLES)
+    )
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
         api = client.Api(serving.url, config.get("server.api_key"))
         with answer.advice("run.too_long"):
             answer.once(api, serving.model, question, system, options)
         return
-    plan = launch.with_server(launch.make_plan(files, overrides), host, port)
+    plan = launch.with_server(launch.make_plan(files, overrides), host, port, tool_parser, reasoning_parser)
     if dry_run:
         output.result(_plan_data(plan), lambda: _plan_text(plan), names=[_value(d.value) for d in plan.decisions])
     elif question is None:

@@ -24,8 +24,10 @@ class _Pending(NamedTuple):
 class Answer:
     """Collects tokens until their text can go out. A token goes out with the first character of its text."""
 
-    def __init__(self, tokenizer: Any, stops: Sequence[str], context: Sequence[int] = ()) -> None:
-        self._text = Detokenizer(tokenizer, context)
+    def __init__(
+        self, tokenizer: Any, stops: Sequence[str], context: Sequence[int] = (), marks: tuple[str, ...] = ()
+    ) -> None:
+        self._text = Detokenizer(tokenizer, context, marks)
         self._stops = StopStrings(stops)
         self._pending: list[_Pending] = []
         self._decoded = 0  # characters out of the detokenizer

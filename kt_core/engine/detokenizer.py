@@ -1,6 +1,7 @@
 """Tokens to text as they come: whole characters only, and stop strings cut out."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 # Bytes that do not make a character decode to this one, one per byte or per broken sequence.
@@ -9,23 +10,36 @@ _REPLACEMENT = "\ufffd"
 _UNFINISHED = 3
 
 
+@lru_cache(maxsize=8)
+def _hidden(tokenizer: Any, marks: tuple[str, ...]) -> frozenset[int]:
+    """The special tokens that are no part of a mark."""
+    special = {id: token.content for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return frozenset(id for id, content in special.items() if not any(content in mark for mark in marks))
+
+
 class Detokenizer:
     """Turns a growing list of tokens into pieces of text whose concatenation is the decoded whole.
 
     `context` are the tokens before the first one. They matter to tokenizers that drop the leading
     space of what they decode; leave them out to get an answer's text as if decoded on its own.
+    Special tokens have no text, but for those that `marks` are made of.
     Decodes a window of the last few tokens, because a token's text may depend on its neighbours; the
     window starts one piece before the newest, at a point where the text ended in a whole character.
     """
 
-    def __init__(self, tokenizer: Any, context: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: Any, context: Sequence[int] = (), marks: tuple[str, ...] = ()) -> None:
         self._tokenizer = tokenizer
+        self._hidden = _hidden(tokenizer, marks) if marks else None  # None: all special tokens
         self._window = list(context)[-8:]
         self._whole = len(self._window)  # tokens of the window whose text ended in a whole character
         self._sent = len(self._settled(self._decode(self._window)))
 
     def _decode(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        hidden = self._hidden
+        shown = tokens if hidden is None else [token for token in tokens if token not in hidden]
+        text: str = self._tokenizer.decode(
+            shown, skip_special_tokens=hidden is None, clean_up_tokenization_spaces=False
+        )
         return text
 
     @staticmethod

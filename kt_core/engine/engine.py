@@ -86,6 +86,11 @@ class Engine:
                 "alive": self._worker.is_alive() and not self._closed,
             }
 
+    @property
+    def tokenizer(self) -> Any:
+        """Safe from several threads at once, as prompt.plain_tokenizer makes it."""
+        return self._tokenizer
+
     def slots(self) -> dict[str, Any]:
         """What runs and what waits, the pages, and when a refused request may come again."""
         now = time.monotonic()
@@ -226,7 +231,7 @@ class Engine:
         context = stream.prompt if request.messages is None or request.continue_final else ()
         room = self._runner.max_context - len(stream.prompt)
         limit = room if request.max_tokens is None else min(request.max_tokens, room)
-        answer = Answer(self._tokenizer, request.stop, context)
+        answer = Answer(self._tokenizer, request.stop, context, request.marks)
         return Sequence(stream, choice, (self._begun, choice), answer, ends, limit)
 
     def _sweep(self) -> None:

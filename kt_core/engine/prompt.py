@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,6 +25,8 @@ _GENERATION_TAG = re.compile(r"\{%[-+]?\s*(end)?generation\s*[-+]?%\}")
 
 # Characters for each token of room that are looked at first: twice what a token of common text has.
 _CHARACTERS = 8
+# Tokens at a prompt's end that show how its template lets an answer begin.
+_END = 32
 
 
 def plain_tokenizer(tokenizer: Any) -> Any:
@@ -79,6 +81,28 @@ def chat_text(tokenizer: Any, request: Request) -> str:
     except Exception as e:  # a template is a program of the model's: it may fail in any way on these messages
         raise UsageError("engine.template", reason=_printable(str(e)) or type(e).__name__) from e
     return text
+
+
+def templates(tokenizer: Any) -> str:
+    """All chat templates of the model, one behind the other; "" without any."""
+    template = getattr(tokenizer, "chat_template", None)
+    return "\n".join(template.values()) if isinstance(template, dict) else template or ""
+
+
+def prompt_end(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of a prompt's last tokens: enough for what a template writes last."""
+    return decode(tokenizer, ids[-_END:])
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of tokens that the tokenizer has, special ones included."""
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return text
+
+
+def encode(tokenizer: Any, text: str, special: bool) -> list[int]:
+    """The ids of a text, with the tokens that the tokenizer puts around one where `special` is set. Raises UsageError."""
+    return _ids(tokenizer, text, special)
 
 
 @cache

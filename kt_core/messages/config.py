@@ -19,6 +19,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Key that clients must send as a bearer token; empty means none",
         "客户端须以 Bearer 方式发送的密钥；留空表示不需要",
     ),
+    "config.server_tool_parser": (
+        "How the model writes tool calls: a parser's name; auto sees it from the chat template, none leaves calls in the text",
+        "模型书写工具调用的方式：解析器名称；auto 由对话模板判断，none 将调用留在文本中",
+    ),
+    "config.server_reasoning_parser": (
+        "How the model marks its reasoning: a parser's name; auto sees it from the chat template, none leaves it in the text",
+        "模型标记思考内容的方式：解析器名称；auto 由对话模板判断，none 将其留在文本中",
+    ),
     "config.inference_threads": (
         "CPU threads that compute; 0 lets the plan decide",
         "参与计算的 CPU 线程数；0 表示由计划决定",

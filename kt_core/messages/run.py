@@ -65,6 +65,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "File that says which operator computes each module; default: the rules that come with kt",
         "指定各模块由哪个算子计算的规则文件；默认使用 kt 自带的规则",
     ),
+    "run.tool_parser": (
+        "How the model writes tool calls (docs/parsers.md has the names); default: the setting server.tool_parser (auto)",
+        "模型书写工具调用的方式（名称见 docs/parsers.md）；默认取设置 server.tool_parser（auto）",
+    ),
+    "run.reasoning_parser": (
+        "How the model marks its reasoning; default: the setting server.reasoning_parser (auto)",
+        "模型标记思考内容的方式；默认取设置 server.reasoning_parser（auto）",
+    ),
     "run.no_rules": (
         "There is no rule file {file}.\n\nGive the path of a file; docs/rules.md tells what it holds.",
         "没有规则文件 {file}。\n\n请给出文件的路径；其内容见 docs/rules.md。",

@@ -61,5 +61,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The server listens on {host}, so other machines can reach it, and no API key is set.",
         "服务监听于 {host}，其他机器可以访问，且未设置 API 密钥。",
     ),
+    "server.broken_call": (
+        "What the model wrote is no tool call, so it is sent as text (parser {style}: {reason}).",
+        "模型写出的内容不是有效的工具调用，因此作为文本发送（解析器 {style}：{reason}）。",
+    ),
+    "server.one_call": (
+        "The model called {name} beside another tool; its chat template takes one call at a time, so this one is left out "
+        "(parser {style}).",
+        "模型在另一个工具之外还调用了 {name}；其对话模板一次只接受一个调用，因此略去此调用（解析器 {style}）。",
+    ),
+    "server.no_parser": (
+        "There is no parser called {name} for {setting}.\n\nKnown: {known}",
+        "{setting} 没有名为 {name} 的解析器。\n\n可用的有：{known}",
+    ),
     "server.standard_error": ("standard error", "标准错误输出"),
 }

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kt_core.errors import KTError
-from kt_core.server import errors, health, models, openai, slots
+from kt_core.server import anthropic, errors, health, models, openai, slots, tokens
 from kt_core.server.state import State
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def build_app(state: State) -> FastAPI:
     app = FastAPI(title="kt", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.kt = state
     app.include_router(health.router)
-    for dialect in (models, openai, slots):
+    for dialect in (models, openai, anthropic, tokens, slots):
         app.include_router(dialect.router, dependencies=[Depends(_check_key)])
     app.add_exception_handler(KTError, _known)
     app.add_exception_handler(HTTPException, _refused)
@@ -38,19 +38,26 @@ async def _check_key(request: Request) -> None:
     if not key:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        given = request.headers.get("x-api-key", "")  # Anthropic's clients
     # Headers are read as latin-1, so this gives back the bytes that were sent.
-    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), key.encode()):
+    if not hmac.compare_digest(given.strip().encode("latin-1"), key.encode()):
         raise errors.Unauthorized("server.unauthorized")
 
 
 async def _known(request: Request, error: Exception) -> JSONResponse:
-    return errors.response(cast(KTError, error))
+    return _in_dialect(request.url.path, errors.response(cast(KTError, error)))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     refusal = cast(HTTPException, error)
     what = f"{request.method} {request.url.path}: {refusal.detail}"
-    return errors.http_response(refusal.status_code, what, dict(refusal.headers or {}))
+    return _in_dialect(request.url.path, errors.http_response(refusal.status_code, what, dict(refusal.headers or {})))
+
+
+def _in_dialect(path: str, response: JSONResponse) -> JSONResponse:
+    """An error as the clients of this path expect it."""
+    return anthropic.error_response(response) if path.startswith(anthropic.PATH) else response
 
 
 async def _left(request: Request, error: Exception) -> Response:
@@ -80,4 +87,5 @@ class _Unexpected:
             if begun:  # a part of an answer is no answer: only an early end tells the client so
                 raise
             log.exception("%s %s", scope.get("method"), scope.get("path"))
-            await errors.response(KTError("server.internal", reason=type(error).__name__))(scope, receive, send)
+            answer = errors.response(KTError("server.internal", reason=type(error).__name__))
+            await _in_dialect(scope["path"], answer)(scope, receive, send)

@@ -10,19 +10,16 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from kt_core.engine.stream import Closed, Stream
-from kt_core.errors import KTError, NotFound
-from kt_core.server import errors
-from kt_core.server.openai_fields import Chat, Completion, Fields, parse
+from kt_core.engine.stream import Stream
+from kt_core.server import bodies, errors
+from kt_core.server.openai_fields import Chat, Completion, Fields
 from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, timings, usage
+from kt_core.server.replies import failure, start
 from kt_core.server.state import State
 from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
 from kt_core.types import Chunk
 
 router = APIRouter()
-
-# A million tokens of text fit; an endless upload does not.
-MAX_BODY = 64 * 2**20
 
 
 @router.post("/v1/chat/completions")
@@ -39,33 +36,17 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
     """Whatever can be refused is refused here, with its status, before the first byte of an answer."""
     state: State = request.app.state.kt
     engine = state.ready()
-    # In threads: a long prompt takes a while to parse and to tokenize, and other clients wait for this loop.
-    fields = await asyncio.to_thread(parse, kind, await _body(request))
-    if fields.model is not None and fields.model != state.model:
-        raise NotFound("server.model_not_found", field="model", model=fields.model, served=state.model)
+    # In a thread: a long prompt takes a while to parse, and other clients wait for this loop.
+    fields = await asyncio.to_thread(bodies.parse, kind, await bodies.read(request))
+    bodies.check_model(state, fields.model)
     id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
-    shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text)
-    stream = await asyncio.to_thread(engine.submit, fields.request(id, engine.template_arguments()))
+    parallel = not isinstance(fields, Chat) or fields.parallel_tool_calls is not False
+    stream, replies = await start(state, fields.request(id, engine.template_arguments()), parallel)
+    shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text, replies)
     if fields.stream:
         return EventStream(stream, _events(stream, shape, fields))
     async with cancelled_on_disconnect(request.receive, stream):
         return await _whole(stream, shape)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY:
-            raise errors.TooLarge("server.too_large", limit=MAX_BODY)
-    return bytes(body)
-
-
-def _failure(stream: Stream, chunk: Chunk) -> KTError | None:
-    """The error that a last chunk stands for. Only a shutdown cancels an answer that somebody still reads."""
-    if chunk.finish_reason == "error":
-        return stream.error or KTError("server.internal", reason="-")
-    return Closed("engine.closed") if chunk.finish_reason == "cancelled" else None
 
 
 async def _whole(stream: Stream, shape: Shape) -> Response:
@@ -73,7 +54,7 @@ async def _whole(stream: Stream, shape: Shape) -> Response:
     async for chunk in chunks(stream):
         if chunk is None:
             continue
-        error = _failure(stream, chunk)
+        error = failure(stream, chunk)
         if error:
             return errors.response(error)
         parts.setdefault(chunk.choice, []).append(chunk)
@@ -83,7 +64,7 @@ async def _whole(stream: Stream, shape: Shape) -> Response:
 
 
 async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator[dict[str, Any] | None]:
-    """The stream's events; after an error event nothing follows."""
+    """The stream's events, None where there is none yet; after an error event nothing follows."""
     head = shape.head(streamed=True)
     if fields.usage_wanted:
         head["usage"] = None
@@ -92,11 +73,14 @@ async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator
         if chunk is None:
             yield None
             continue
-        error = _failure(stream, chunk)
+        error = failure(stream, chunk)
         if error:
             yield errors.body(error)
             return
-        for choice in shape.pieces(chunk):
+        pieces = shape.pieces(chunk)
+        if not pieces:  # a call goes out when it is whole, which may take a while
+            yield None
+        for choice in pieces:
             yield {**head, "choices": [choice], **({"timings": timings([chunk])} if choice["finish_reason"] else {})}
         if chunk.finish_reason:
             last.append(chunk)

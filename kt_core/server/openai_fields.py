@@ -4,9 +4,10 @@ Known fields are honoured or refused; docs/api.md has the table. Types are stric
 ("5" is no number, true is no number), except that 5.0 is the integer 5, as in JSON Schema.
 """
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
 
 from kt_core.errors import UsageError
 from kt_core.messages import t
@@ -32,7 +33,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "mirostat": (0,),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True,),
     "prediction": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
@@ -45,6 +45,14 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "web_search_options": (),
     "xtc_probability": (0,),
+}
+
+
+# Arguments by which chat templates turn reasoning on and off -> their values for it, the first one counts.
+THINKING_SWITCHES: dict[str, tuple[Any, Any]] = {
+    "enable_thinking": (True, False),
+    "thinking": (True, False),
+    "thinking_mode": ("enabled", "disabled"),
 }
 
 
@@ -80,6 +88,20 @@ def _content(value: Any) -> Any:
             raise ValueError(f"parts of type {kind!r} are not supported; only text is")
         texts.append(part["text"])
     return "\n".join(texts)
+
+
+def _arguments(value: Any) -> Any:
+    """A call's arguments as an object: what clients send is its JSON text, the object itself, or nothing."""
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError("the arguments of a call are not JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("the arguments of a call are no object")
+    return value
 
 
 Whole = Annotated[int, BeforeValidator(_number)]
@@ -170,8 +192,13 @@ class Tool(BaseModel, extra="allow"):
     function: Function
 
 
+class CalledFunction(BaseModel, extra="allow"):
+    name: Text
+    arguments: Annotated[dict[str, Any], BeforeValidator(_arguments)] = {}
+
+
 class ToolCall(BaseModel, extra="allow"):
-    function: Function
+    function: CalledFunction
 
 
 class Message(BaseModel):
@@ -181,6 +208,7 @@ class Message(BaseModel):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None  # its other name
 
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
@@ -190,7 +218,12 @@ class Message(BaseModel):
 
     def plain(self) -> dict[str, Any]:
         """As chat templates know it: they have no developer role, which is the newer name of system."""
-        fields = {**self.model_dump(exclude_none=True), "content": self.content}
+        fields = {**self.model_dump(exclude_none=True, exclude={"reasoning"}), "content": self.content}
+        reasoning = self.reasoning_content or self.reasoning
+        if reasoning:
+            fields["reasoning_content"] = reasoning
+        if not self.tool_calls:
+            fields.pop("tool_calls", None)  # templates take an empty list for calls
         return {**fields, "role": "system"} if self.role == "developer" else fields
 
 
@@ -198,9 +231,11 @@ class Chat(_Common):
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[Tool] | None = None
     tool_choice: str | None = None
+    parallel_tool_calls: StrictBool | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
     reasoning_effort: str | None = None
+    enable_thinking: StrictBool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: StrictBool | None = None
 
@@ -212,12 +247,7 @@ class Chat(_Common):
 
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:
         """The engine's request. `template_arguments` are those that the model's chat template reads."""
-        arguments = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort is not None:
-            if "reasoning_effort" in template_arguments:
-                arguments.setdefault("reasoning_effort", self.reasoning_effort)
-            elif self.reasoning_effort == "none" and "enable_thinking" in template_arguments:
-                arguments.setdefault("enable_thinking", False)
+        arguments = self._thinking(template_arguments) | (self.chat_template_kwargs or {})
         tools = () if self.tool_choice == "none" else tuple(tool.model_dump() for tool in self.tools or ())
         return Request(
             id=id,
@@ -228,6 +258,21 @@ class Chat(_Common):
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             **self.common(),
         )
+
+    def _thinking(self, known: frozenset[str]) -> dict[str, Any]:
+        """Template arguments for `enable_thinking` and `reasoning_effort`, by the names that the template reads."""
+        effort = self.reasoning_effort
+        arguments: dict[str, Any] = {}
+        if effort is not None and "reasoning_effort" in known:
+            arguments["reasoning_effort"] = effort
+        switch = next((name for name in THINKING_SWITCHES if name in known), None)
+        if self.enable_thinking is not None:
+            on, switch = self.enable_thinking, switch or "enable_thinking"  # which the engine then refuses
+        elif effort is not None and switch:
+            on = effort != "none"
+        else:
+            return arguments
+        return {**arguments, switch: THINKING_SWITCHES[switch][not on]}
 
 
 class Completion(_Common):
@@ -243,17 +288,3 @@ class Completion(_Common):
 
 
 Fields = Chat | Completion
-
-
-def parse(kind: type[Chat] | type[Completion], body: bytes) -> Fields:
-    """Raises UsageError, with the first fault in `field` and `reason`."""
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as e:
-        fault = e.errors(include_url=False, include_context=False)[0]
-        reason = fault["msg"].removeprefix("Value error, ")
-        # Only real field names: pydantic also lists the branch of a union that it tried.
-        names = [str(part) for part in fault["loc"] if isinstance(part, int) or part.isidentifier()]
-        if not names:
-            raise UsageError("server.body", reason=reason) from e
-        raise UsageError("server.field", field=".".join(names), reason=reason) from e

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from kt_core.server.parsers import Call, Event, Reasoning, Text
+from kt_core.server.replies import Replies
 from kt_core.types import Chunk, Timings, TokenLogprob, Usage
 
 # JSON has no minus infinity; OpenAI writes this for "very unlikely".
@@ -14,7 +16,7 @@ class Shape(Protocol):
 
     prefix: str
 
-    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str]) -> None: ...
+    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str], replies: Replies) -> None: ...
 
     def head(self, streamed: bool = False) -> dict[str, Any]:
         """What every object of the answer starts with."""
@@ -32,22 +34,24 @@ class Shape(Protocol):
 class ChatShape:
     prefix = "chatcmpl"
 
-    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str]) -> None:
+    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str], replies: Replies) -> None:
         self._head = head
         self._token_text = token_text
+        self._replies = replies
         self._begun: set[int] = set()
+        self._calls: dict[int, int] = {}  # choice -> calls so far
 
     def head(self, streamed: bool = False) -> dict[str, Any]:
         return {**self._head, "object": "chat.completion.chunk" if streamed else "chat.completion"}
 
     def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": "".join(chunk.text for chunk in chunks)}
+        message = _message([event for chunk in chunks for event in self._replies.events(chunk)])
         logprobs = self._logprobs([entry for chunk in chunks for entry in chunk.logprobs])
         return {
             "index": chunks[0].choice,
             "message": message,
             "logprobs": logprobs,
-            "finish_reason": chunks[-1].finish_reason,
+            "finish_reason": self._replies.finish_reason(chunks[-1]),
         }
 
     def pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
@@ -55,12 +59,25 @@ class ChatShape:
         if chunk.choice not in self._begun:
             self._begun.add(chunk.choice)
             deltas.append(self._choice(chunk, {"role": "assistant", "content": ""}))
-        if chunk.text or chunk.logprobs:
-            logprobs = self._logprobs(chunk.logprobs)
-            deltas.append({**self._choice(chunk, {"content": chunk.text}), "logprobs": logprobs})
+        added = [delta for event in self._replies.events(chunk) for delta in self._deltas(chunk.choice, event)]
+        logprobs = self._logprobs(chunk.logprobs)
+        for delta in added or ([{"content": ""}] if logprobs else []):
+            deltas.append({**self._choice(chunk, delta), "logprobs": logprobs})
+            logprobs = None  # each token's goes out once
         if chunk.finish_reason:
-            deltas.append({**self._choice(chunk, {}), "finish_reason": chunk.finish_reason})
+            deltas.append({**self._choice(chunk, {}), "finish_reason": self._replies.finish_reason(chunk)})
         return deltas
+
+    def _deltas(self, choice: int, event: Event) -> list[dict[str, Any]]:
+        """A call comes as two: its name and id, and then only arguments, which clients put together."""
+        if isinstance(event, Text):
+            return [{"content": event.text}]
+        if isinstance(event, Reasoning):
+            return [_reasoning(event.text)]
+        index = self._calls[choice] = self._calls.get(choice, -1) + 1
+        first, arguments = _call(event), event.arguments
+        first["function"]["arguments"] = ""
+        return [{"tool_calls": [{"index": index, **call}]} for call in (first, {"function": {"arguments": arguments}})]
 
     @staticmethod
     def _choice(chunk: Chunk, delta: dict[str, Any]) -> dict[str, Any]:
@@ -81,10 +98,28 @@ class ChatShape:
         return {"token": text, "logprob": max(logprob, _LEAST), "bytes": encoded}
 
 
+def _message(events: Sequence[Event]) -> dict[str, Any]:
+    """The message of a whole answer; its content is null where it has only calls."""
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
+    calls = [_call(event) for event in events if isinstance(event, Call)]
+    message = {"role": "assistant", "content": text or (None if calls else "")}
+    return {**message, **(_reasoning(reasoning) if reasoning else {}), **({"tool_calls": calls} if calls else {})}
+
+
+def _reasoning(text: str) -> dict[str, Any]:
+    """Under both names that clients look for."""
+    return {"reasoning_content": text, "reasoning": text}
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
 class CompletionShape:
     prefix = "cmpl"
 
-    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str]) -> None:
+    def __init__(self, head: dict[str, Any], token_text: Callable[[int], str], replies: Replies) -> None:
         self._head = head
         self._token_text = token_text
         self._offsets: dict[int, int] = {}  # choice -> characters of its text so far

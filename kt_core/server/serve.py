@@ -22,6 +22,7 @@ from kt_core.events import Events, Warnings, one_line, wait_for_parents_end
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
+from kt_core.server.parsers import choose
 from kt_core.server.state import State
 from kt_core.types import Plan, Progress, ServerSettings
 
@@ -38,6 +39,7 @@ def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
     logging.getLogger("kt_core").addHandler(Warnings(events))
     try:
         plan = read_plan(plan_file)
+        choose("", plan.server.tool_parser, plan.server.reasoning_parser)  # raises for names that are none
         with listen(plan.server) as listener:
             if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
                 log.warning("%s", t("server.wide_bind", host=plan.server.host))
@@ -133,7 +135,12 @@ class _Process:
         self._listener = listener
         self._events = events
         self._start = start
-        self._state = State(model=plan.server.served_name or plan.model.name, api_key=plan.server.api_key)
+        self._state = State(
+            model=plan.server.served_name or plan.model.name,
+            api_key=plan.server.api_key,
+            tool_parser=plan.server.tool_parser,
+            reasoning_parser=plan.server.reasoning_parser,
+        )
         self._file = state_dir() / "servers" / f"{os.getpid()}.json"
 
     async def run(self) -> int:

@@ -4,7 +4,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kt_core.engine import prompt
 from kt_core.server.errors import Loading
+from kt_core.server.parsers import AUTO, Style, choose
 
 if TYPE_CHECKING:  # the engine imports torch, and the server listens before that
     from kt_core.engine.engine import Engine
@@ -19,9 +21,18 @@ class State:
     done: int = 0
     total: int = 0
     created: int = field(default_factory=lambda: int(time.time()))
+    tool_parser: str = AUTO
+    reasoning_parser: str = AUTO
+    _style: Style | None = None
 
     def ready(self) -> "Engine":
         """The engine. Raises Loading until there is one."""
         if self.engine is None:
             raise Loading("server.loading", stage=self.stage, done=self.done, total=self.total)
         return self.engine
+
+    def style(self) -> Style:
+        """How the model writes reasoning and calls. Raises Loading, and UsageError for a parser that does not exist."""
+        if self._style is None:
+            self._style = choose(prompt.templates(self.ready().tokenizer), self.tool_parser, self.reasoning_parser)
+        return self._style

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -57,15 +58,26 @@ async def cancelled_on_disconnect(receive: Receive, stream: Stream) -> AsyncIter
 
 
 class EventStream(Response):
-    """Sends `events` (objects; None for a comment ping) and then [DONE], which an error leaves out."""
+    """Sends `events` and then `end`, which an error leaves out. None among them stands for silence: `ping`, if it lasts.
+
+    With `named`, each event's type stands before its data.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: Stream, events: AsyncIterator[dict[str, Any] | None]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        events: AsyncIterator[dict[str, Any] | None],
+        end: str = "data: [DONE]\n\n",
+        ping: str = ": ping\n\n",
+        named: bool = False,
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._stream = stream
         self._events = events
+        self._end, self._ping, self._named = end, ping, named
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(text: str, more: bool = True) -> None:
@@ -73,11 +85,18 @@ class EventStream(Response):
 
         async with cancelled_on_disconnect(receive, self._stream):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            failed = False
+            failed, sent = False, time.monotonic()
             async for event in self._events:
+                if event is None and time.monotonic() - sent < 0.9 * PING_SECONDS:  # timers may be early
+                    continue
+                sent = time.monotonic()
                 failed = event is not None and "error" in event
-                await write(": ping\n\n" if event is None else f"data: {compact(event)}\n\n")
-            await write("" if failed else "data: [DONE]\n\n", more=False)
+                await write(self._ping if event is None else self._frame(event))
+            await write("" if failed else self._end, more=False)
+
+    def _frame(self, event: dict[str, Any]) -> str:
+        name = f"event: {event['type']}\n" if self._named else ""
+        return f"{name}data: {compact(event)}\n\n"
 
 
 def compact(event: dict[str, Any]) -> str:

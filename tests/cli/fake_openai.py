@@ -12,6 +12,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.answer = "Paris is the **capital** of France."
+        self.reasoning = ""  # sent before the answer
         self.delay = 0.0
         self.wait = 0.0  # seconds before anything is sent
         self.requests: list[dict[str, Any]] = []
@@ -57,6 +58,8 @@ def handler_of(owner: FakeServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             pieces = [owner.answer[i : i + 5] for i in range(0, len(owner.answer), 5)]
             try:
+                if owner.reasoning:
+                    self._event({"choices": [{"delta": {"reasoning_content": owner.reasoning}, "finish_reason": None}]})
                 for number, piece in enumerate(pieces):
                     if owner.cut and number == 2:
                         return

@@ -29,6 +29,12 @@ def test_question_from_a_pipe(server: FakeServer, kt: Run) -> None:
     assert server.requests[0]["model"] == "fake-model"
 
 
+def test_reasoning_is_left_out_of_a_pipe(server: FakeServer, kt: Run) -> None:
+    server.reasoning = "France. Its capital?"
+    done = kt("chat", "--url", server.url, input="Capital?\n")
+    assert "Its capital" not in done.out and "Paris" in done.out
+
+
 def test_json(server: FakeServer, kt: Run) -> None:
     found = kt("chat", "--url", server.url + "/v1/", "--json", input="Where?").json
     assert found["answer"] == server.answer and found["finish_reason"] == "stop"
@@ -102,6 +108,21 @@ def test_markdown_and_stats(server: FakeServer, child: Any) -> None:
     roles = [m["role"] for m in server.requests[1]["messages"]]
     assert roles == ["user", "assistant", "user"]
     assert server.requests[1]["messages"][1]["content"] == server.answer
+
+
+def test_reasoning_is_dim_and_not_part_of_the_conversation(server: FakeServer, child: Any) -> None:
+    server.reasoning = "France. Its capital?"
+    ask(child, "Capital of France?")
+    child.expect(r"\x1b\[2mFrance. Its capital\?\x1b\[0m")
+    child.expect("tok/s")
+    child.expect(PROMPT)
+    ask(child, "And of Spain?")
+    child.expect("tok/s")
+    assert [m["content"] for m in server.requests[1]["messages"]] == [
+        "Capital of France?",
+        server.answer,
+        "And of Spain?",
+    ]
 
 
 def test_commands(server: FakeServer, child: Any, tmp_path: Path) -> None:

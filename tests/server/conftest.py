@@ -9,6 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))
 
 import tinymodel
 from live import Running
+from marked import tokenizer_of
+from tinymodel import Scripted
 
 from kt_core.engine.engine import Engine
 from kt_core.server.state import State
@@ -27,8 +29,9 @@ def _one_thread():
 def serve():
     with contextlib.ExitStack() as stack:
 
-        def make(runner=None, max_queue=64, api_key="", loaded=True):
-            engine = Engine(runner or tinymodel.runner(), tinymodel.tokenizer(), max_queue) if loaded else None
+        def make(runner=None, max_queue=64, api_key="", loaded=True, tokenizer=None):
+            tokenizer = tokenizer or tinymodel.tokenizer()
+            engine = Engine(runner or tinymodel.runner(), tokenizer, max_queue) if loaded else None
             running = Running(State("tiny/model", api_key, engine))
             stack.callback(running.close)
             return running
@@ -42,3 +45,19 @@ def server():
     running = Running(State("tiny/model", "", Engine(tinymodel.runner(), tinymodel.tokenizer())))
     yield running
     running.close()
+
+
+@pytest.fixture
+def ask(serve):
+    """Serve a model that answers `text`."""
+
+    def make(text, delay=0.0, **state):
+        tokenizer = tokenizer_of()
+        runner = Scripted(tokenizer.encode(text, add_special_tokens=False), delay)
+        runner.vocab = len(tokenizer)
+        running = serve(runner, tokenizer=tokenizer)
+        for name, value in state.items():
+            setattr(running.state, name, value)
+        return running
+
+    return make

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from live import USER
 
-from kt_core.server import openai as openai_dialect
+from kt_core.server import bodies
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -41,7 +41,7 @@ def broken(*_):
 
 def test_a_refused_upload_ends_cleanly(server, monkeypatch):
     """More than the limit, sent in pieces: the answer comes whole, whatever becomes of the connection."""
-    monkeypatch.setattr(openai_dialect, "MAX_BODY", 1000)
+    monkeypatch.setattr(bodies, "MAX_BODY", 1000)
     answer = server.http.post("/v1/completions", content=iter([b"x" * 600] * 5))
     assert answer.status_code == 413 and answer.json()["error"]["code"] == "too_large"
     assert server.complete(max_tokens=1).status_code == 200

@@ -7,8 +7,7 @@ import pytest
 from live import USER, error_of
 from tinymodel import Scripted, byte_tokens
 
-from kt_core.server import openai as openai_dialect
-from kt_core.server import streaming
+from kt_core.server import bodies, streaming
 from kt_core.server.state import State
 
 
@@ -92,7 +91,7 @@ CHAT_BAD = {
     "tools": ["x", [{"type": "function"}], [{"type": "web", "function": {"name": "x"}}]],
     "tool_choice": ["required", {"type": "function", "function": {"name": "x"}}, "auto?"],
     "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}],
-    "parallel_tool_calls": [False],
+    "parallel_tool_calls": ["no", 1],
     "functions": [[{"name": "x"}]],
     "modalities": [["audio"], ["text", "audio"]],
     "audio": [{"voice": "x"}],
@@ -135,7 +134,7 @@ def test_completion_fields_refused(server, fields):
     [
         {"user": "u"}, {"store": True}, {"metadata": {"a": "b"}}, {"service_tier": "auto"}, {"something_new": [1]},
         {"reasoning_effort": "low"}, {"echo": False}, {"suffix": None}, {"best_of": 1}, {"response_format": {"type": "text"}},
-        {"tool_choice": "auto"}, {"tool_choice": "none"}, {"parallel_tool_calls": True}, {"modalities": ["text"]},
+        {"tool_choice": "auto"}, {"tool_choice": "none"}, {"parallel_tool_calls": True}, {"parallel_tool_calls": False}, {"modalities": ["text"]},
         {"functions": None}, {"logprobs": None}, {"stream_options": None}, {"tools": None}, {"chat_template_kwargs": None},
     ],
     ids=str,
@@ -208,7 +207,7 @@ def test_routes_and_methods(server):
 
 
 def test_body_limit(server, monkeypatch):
-    monkeypatch.setattr(openai_dialect, "MAX_BODY", 1000)
+    monkeypatch.setattr(bodies, "MAX_BODY", 1000)
     error_of(server.complete(prompt="x" * 1000), 413)
 
 

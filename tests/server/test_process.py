@@ -173,6 +173,14 @@ def test_a_known_failure_is_passed_on(process):
     assert p.ended() == 3
 
 
+@pytest.mark.parametrize("setting", ["tool_parser", "reasoning_parser"])
+def test_a_parser_that_does_not_exist_is_refused_before_loading(process, setting):
+    p = process(**{setting: "qwen"})
+    error = p.until("error")
+    assert "qwen" in error["what"] and "harmony" in error["next"]
+    assert p.ended() == 2 and not [event for event in p.seen if event["event"] == "progress"]
+
+
 def test_an_unknown_failure_names_the_log(process):
     p = process("crash")
     error = p.until("error")

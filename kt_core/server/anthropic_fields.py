@@ -1,0 +1,154 @@
+"""The fields of Anthropic's messages requests, mapped onto those of a chat request.
+
+Unknown fields are ignored; what would change the answer and is not done here is refused.
+"""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
+
+from kt_core.errors import UsageError
+from kt_core.server import bodies
+from kt_core.server.openai_fields import THINKING_SWITCHES, Chat, Number, Text, Whole
+
+# Of no text of their own: the server does not write them, and what other servers wrote into them is for them alone.
+_SILENT = {"redacted_thinking"}
+
+
+class Block(BaseModel, extra="allow"):
+    type: str
+    text: str = ""
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] = {}
+    tool_use_id: str = ""
+    content: "str | list[Block] | None" = None
+
+
+class Message(BaseModel):
+    role: Literal["user", "assistant"]
+    content: str | list[Block]
+
+
+class Tool(BaseModel):
+    type: Literal["custom"] | None = None
+    name: Text
+    description: str | None = None
+    input_schema: dict[str, Any]
+
+
+class ToolChoice(BaseModel):
+    type: Literal["auto", "any", "tool", "none"]
+    disable_parallel_tool_use: StrictBool = False
+
+
+class ThinkingSwitch(BaseModel):
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class Prompt(BaseModel):
+    """What counting tokens takes."""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)]
+    system: str | list[Block] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: ThinkingSwitch | None = None
+
+    @model_validator(mode="after")
+    def _feasible(self) -> "Prompt":
+        if self.tool_choice and self.tool_choice.type in ("any", "tool"):
+            raise UsageError("server.unsupported_field", field="tool_choice", accepted="auto, none")
+        return self
+
+    def chat(self, known: frozenset[str], **more: Any) -> Chat:
+        """The same as a chat request. `known` are the arguments that the model's chat template reads.
+
+        Raises UsageError for blocks that are not supported.
+        """
+        messages = [{"role": "system", "content": _text(self.system, "system")}] if self.system else []
+        for index, message in enumerate(self.messages):
+            turn = _assistant if message.role == "assistant" else _user
+            blocks = (
+                message.content if isinstance(message.content, list) else [Block(type="text", text=message.content)]
+            )
+            messages += turn(blocks, f"messages.{index}.content")
+        fields: dict[str, Any] = {"model": self.model, "messages": messages, **more}
+        if self.tools:
+            fields["tools"] = [{"type": "function", "function": _function(tool)} for tool in self.tools]
+        if self.tool_choice:
+            fields["tool_choice"] = self.tool_choice.type
+            fields["parallel_tool_calls"] = not self.tool_choice.disable_parallel_tool_use
+        if self.messages[-1].role == "assistant" and not messages[-1].get("tool_calls"):
+            fields["continue_final_message"] = True
+        # Clients ask for thinking of any model; one whose template has no switch thinks or not by itself.
+        if self.thinking and self.thinking.type != "adaptive" and known & THINKING_SWITCHES.keys():
+            fields["enable_thinking"] = self.thinking.type == "enabled"
+        try:
+            return Chat.model_validate(fields)
+        except ValidationError as error:
+            raise bodies.fault(error) from error
+
+
+class Messages(Prompt):
+    max_tokens: Annotated[Whole, Field(ge=1)]
+    stream: StrictBool | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[Whole, Field(ge=-1)] | None = None
+    stop_sequences: Annotated[list[Text], Field(max_length=16)] | None = None
+
+    def whole_chat(self, known: frozenset[str]) -> Chat:
+        names = ("max_tokens", "stream", "temperature", "top_p", "top_k")
+        return self.chat(known, stop=self.stop_sequences, **{name: getattr(self, name) for name in names})
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    described = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "parameters": tool.input_schema}
+
+
+def _text(content: str | list[Block] | None, field: str) -> str:
+    """Text blocks as one text."""
+    if not isinstance(content, list):
+        return content or ""
+    for block in content:
+        if block.type != "text":
+            raise _unsupported(field, block)
+    return "\n".join(block.text for block in content)
+
+
+def _unsupported(field: str, block: Block) -> UsageError:
+    return UsageError("server.field", field=field, reason=f"blocks of type {block.type!r} are not supported here")
+
+
+def _user(blocks: list[Block], field: str) -> list[dict[str, Any]]:
+    """Results of tools are messages of their own; they come before what the user says."""
+    results = [
+        {"role": "tool", "tool_call_id": block.tool_use_id, "content": _text(block.content, f"{field}.content")}
+        for block in blocks
+        if block.type == "tool_result"
+    ]
+    said = [block for block in blocks if block.type != "tool_result"]
+    return [*results, *([{"role": "user", "content": _text(said, field)}] if said else [])]
+
+
+def _assistant(blocks: list[Block], field: str) -> list[dict[str, Any]]:
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    calls = [
+        {"id": b.id, "type": "function", "function": {"name": b.name, "arguments": json.dumps(b.input)}}
+        for b in blocks
+        if b.type == "tool_use"
+    ]
+    thoughts = [block.thinking for block in blocks if block.type == "thinking"]
+    said = [b for b in blocks if b.type not in ("tool_use", "thinking") and b.type not in _SILENT]
+    if calls:
+        message["tool_calls"] = calls
+    if thoughts:
+        message["reasoning_content"] = "\n".join(thoughts)
+    if said or not calls:
+        message["content"] = _text(said, field)
+    return [message]

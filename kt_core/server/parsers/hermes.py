@@ -1,0 +1,21 @@
+"""Hermes, Qwen2.5, Qwen3 and many others: <tool_call>{"name": ..., "arguments": {...}}</tool_call>"""
+
+import re
+
+from kt_core.server.parsers.base import Call, Calls, Schemas
+from kt_core.server.parsers.values import call_of, decode, rest_of
+
+
+def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
+    value, rest = decode(body)
+    return [call_of(value)], rest_of(rest)
+
+
+STYLE = Calls(
+    name="hermes",
+    signs=("<tool_call>",),
+    starts=("<tool_call>",),
+    ends=("</tool_call>",),
+    read=read,
+    never=re.compile(r"\s*[^\s{]"),
+)

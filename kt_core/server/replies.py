@@ -1,0 +1,87 @@
+"""The answer to one request as text, reasoning and calls: what every chat dialect writes down in its own way."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kt_core.engine.prompt import prompt_end
+from kt_core.engine.stream import Closed, Stream
+from kt_core.errors import KTError
+from kt_core.server.parsers import Call, Event, Parser, Style, Text
+from kt_core.server.state import State
+from kt_core.types import Chunk, Request
+
+
+def styled(request: Request, style: Style) -> Request:
+    """A chat request as the model's style needs it: earlier answers as its template takes them, marks kept in the text."""
+    parser = style.parser(request.tools)
+    messages = tuple(
+        style.history(message) if message["role"] == "assistant" else message for message in request.messages or ()
+    )
+    return replace(request, messages=messages, marks=parser.marks if parser else ())
+
+
+async def start(state: State, request: Request, parallel: bool = True) -> tuple[Stream, "Replies"]:
+    """Submit a request; in a thread, because tokenizing a long prompt takes a while. Raises what Engine.submit raises."""
+    engine, style = state.ready(), Style()
+    if request.messages is not None:
+        style = state.style()
+        request = styled(request, style)
+        last = style.calls.last if style.calls and not request.ignore_eos else ()
+        known = engine.tokenizer.get_added_vocab() if last else {}
+        request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
+    stream = await asyncio.to_thread(engine.submit, request)
+    return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+
+
+def failure(stream: Stream, chunk: Chunk) -> KTError | None:
+    """The error that a last chunk stands for. Only a shutdown cancels an answer that somebody still reads."""
+    if chunk.finish_reason == "error":
+        return stream.error or KTError("server.internal", reason="-")
+    return Closed("engine.closed") if chunk.finish_reason == "cancelled" else None
+
+
+class Replies:
+    """The choices of one request.
+
+    `prompt_end` is the text that the prompt ends with. With `parallel` false, a choice has one call at most.
+    """
+
+    def __init__(self, style: Style, request: Request, prompt_end: str, parallel: bool = True) -> None:
+        self._style = style
+        self._request = request
+        self._prompt_end = prompt_end
+        self._parallel = parallel
+        self._parsers: dict[int, Parser | None] = {}
+        self._calls: dict[int, int] = {}
+
+    def events(self, chunk: Chunk) -> list[Event]:
+        """What the chunk adds to its choice."""
+        parser = self._parser(chunk.choice)
+        if parser is None:
+            return [Text(chunk.text)] if chunk.text else []
+        events = parser.push(chunk.text)
+        if chunk.finish_reason:
+            events += parser.finish()
+        return [event for event in events if not isinstance(event, Call) or self._counted(chunk.choice)]
+
+    def finish_reason(self, chunk: Chunk) -> str | None:
+        """The chunk's own, or "tool_calls" where a choice that came to its end has made some."""
+        called = self._calls.get(chunk.choice) and chunk.finish_reason == "stop"
+        return "tool_calls" if called else chunk.finish_reason
+
+    def _counted(self, choice: int) -> bool:
+        self._calls[choice] = self._calls.get(choice, 0) + 1
+        return self._parallel or self._calls[choice] == 1
+
+    def _parser(self, choice: int) -> Parser | None:
+        if choice not in self._parsers:
+            self._parsers[choice] = parser = self._style.parser(self._request.tools)
+            if parser:
+                parser.begin(self._prompt_end, self._continued())
+        return self._parsers[choice]
+
+    def _continued(self) -> str:
+        """The text of the message that is continued; "" for an answer of its own."""
+        messages: Sequence[dict[str, object]] = self._request.messages or ()
+        return str(messages[-1].get("content") or "") if self._request.continue_final and messages else ""
