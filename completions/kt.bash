@@ -48,9 +48,9 @@ _kt() {
         'kt model path') words='--json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
         'kt config') words='get set unset list path --json --quiet -q --color --help -h' ;;
-        'kt config get') words='--json --quiet -q --color --help -h' ;;
-        'kt config set') words='--json --quiet -q --color --help -h' ;;
-        'kt config unset') words='--json --quiet -q --color --help -h' ;;
+        'kt config get') words='general.language general.color paths.models server.host server.port server.api_key inference.threads inference.context chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
+        'kt config set') words='general.language general.color paths.models server.host server.port server.api_key inference.threads inference.context chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
+        'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key inference.threads inference.context chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;

@@ -68,7 +68,7 @@ def writer(raw: bool) -> Writer:
 def options(temperature: float | None, max_tokens: int | None) -> client.Options:
     """Flags before settings."""
     temperature = temperature if temperature is not None else config.get("chat.temperature")
-    return client.Options(temperature, max_tokens or config.get("chat.max_tokens") or None)
+    return client.Options(temperature, max_tokens or config.get("chat.max_tokens") or None, config.get("chat.top_p"))
 
 
 def stream(api: client.Api, model: str, messages: list[client.Message], opts: client.Options, out: Writer) -> Answer:
@@ -115,8 +115,7 @@ class _Thinking:
 
 def once(api: client.Api, model: str, question: str, system: str | None, opts: client.Options) -> None:
     """One question, one answer: its text on stdout, its figures on stderr. Raises KeyboardInterrupt when stopped."""
-    out: Writer = Silent() if output.is_json() else Raw()
-    answer = stream(api, model, conversation(system, question), opts, out)
+    answer = stream(api, model, conversation(system, question), opts, writer(raw=False))
     if answer.stopped:
         raise KeyboardInterrupt
     if output.is_json():

@@ -119,10 +119,11 @@ def _profile(found: Machine) -> Check:
     if stored is None:
         return Check(name, WARN, t("doctor.bad_profile", file=file), t("doctor.measure"))
     days = max(0, int((time.time() - stored.measured) / 86400))
+    when = t("doctor.days_ago", days=days) if days else t("doctor.today")
     if profile.of(found) is None:
-        return Check(name, WARN, t("doctor.other_profile", days=days), t("doctor.measure"))
+        return Check(name, WARN, t("doctor.other_profile", when=when), t("doctor.measure"))
     threads, rate = max(stored.read_rates.items(), key=lambda item: item[1])
-    return Check(name, OK, t("doctor.profile", days=days, rate=f"{rate / 1e9:.1f}", threads=threads))
+    return Check(name, OK, t("doctor.profile", when=when, rate=f"{rate / 1e9:.1f}", threads=threads))
 
 
 # ---- packages
@@ -300,5 +301,5 @@ def _folder(name: str, where: Callable[[], Path]) -> Check:
 
 def running_servers() -> list[Check]:
     found = servers.running()
-    shown = output.listed(f"{server.model} {server.url}" for server in found)
+    shown = output.listed(t("doctor.server", model=server.model, url=server.url, pid=server.pid) for server in found)
     return [Check("servers", OK, shown or t("doctor.no_servers"))]

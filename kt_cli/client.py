@@ -50,6 +50,7 @@ class Options:
 
     temperature: float | None = None
     max_tokens: int | None = None
+    top_p: float | None = None
 
 
 @dataclass
@@ -131,10 +132,8 @@ def chat(api: Api, model: str, messages: list[Message], options: Options) -> Gen
     """
     body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
     body["stream_options"] = {"include_usage": True}
-    if options.temperature is not None:
-        body["temperature"] = options.temperature
-    if options.max_tokens is not None:
-        body["max_tokens"] = options.max_tokens
+    chosen = {name: getattr(options, name) for name in ("temperature", "top_p", "max_tokens")}
+    body |= {name: value for name, value in chosen.items() if value is not None}
     response, connection = _send(api, "POST", "/v1/chat/completions", body)
     try:
         yield from _pieces(response, api)

@@ -11,7 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kt_cli import output
+from kt_cli import elsewhere, output
+from kt_core.errors import UsageError
 from kt_core.messages import t
 
 GLOBAL = ("json", "quiet", "color")  # options that every command takes
@@ -26,6 +27,20 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(page(self, ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As the parser does; an option without its value knows its command, and takes no other option for the value."""
+        try:
+            rest = super().parse_args(ctx, args)
+        except Exception as failure:
+            if getattr(failure, "ctx", ctx) is None:
+                failure.ctx = ctx  # type: ignore[attr-defined]
+            raise
+        known = {name for param in options(self, ctx) for name in (*param.opts, *param.secondary_opts)}
+        for param in options(self, ctx):
+            if ctx.params.get(param.name) in known:  # "-p --json" asks nobody about "--json"
+                raise UsageError("cli.needs_value", name=max(param.opts, key=len), command=" ".join(path_of(ctx)))
+        return rest
+
 
 class Group(TyperGroup):
     """A group of commands whose help strings are message keys; a wrong name gets near ones."""
@@ -38,18 +53,21 @@ class Group(TyperGroup):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             from difflib import get_close_matches
 
-            known = self.list_commands(ctx)
-            near = get_close_matches(name, known, n=2, cutoff=0.5)
-            raise UnknownName(name, " ".join(path_of(ctx)), near or known, bool(near))
+            group, known = " ".join(path_of(ctx)), self.list_commands(ctx)
+            here = elsewhere.COMMANDS.get(group, {}).get(name.casefold())
+            if here:
+                raise UnknownName("cli.called_here", name, group, [here])
+            near = get_close_matches(name, known, n=2, cutoff=0.6)
+            raise UnknownName("cli.unknown_command_near" if near else "cli.unknown_command", name, group, near or known)
         return super().resolve_command(ctx, args)
 
 
 class UnknownName(Exception):
-    """No such command in a group."""
+    """No such command in a group. `key` is the message that says so, with the commands that may be meant."""
 
-    def __init__(self, name: str, group: str, options: list[str], near: bool) -> None:
+    def __init__(self, key: str, name: str, group: str, options: list[str]) -> None:
         super().__init__(name)
-        self.name, self.group, self.options, self.near = name, group, options, near
+        self.key, self.name, self.group, self.options = key, name, group, options
 
 
 def new_app(help: str) -> typer.Typer:

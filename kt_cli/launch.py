@@ -58,7 +58,7 @@ def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFile
             raise
     if not force:
         check_download(probe(), entry.name, entry.bytes)
-    output.status(t("run.pulling", name=entry.name, size=output.size(entry.bytes)))
+    output.status(t("run.pulling", name=entry.name, size=output.size(entry.download)))
     with output.progress() as report:
         return store.pull(entry.name, report)
 

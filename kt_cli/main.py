@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from kt_cli import help, output, terminal
+from kt_cli import elsewhere, help, output, terminal
 from kt_core import paths
 from kt_core.errors import KTError, UsageError
 from kt_core.messages import set_language, t
@@ -219,8 +219,7 @@ def usage_error(failure: Exception) -> UsageError | None:
     classes are private.
     """
     if isinstance(failure, help.UnknownName):
-        key = "cli.unknown_command_near" if failure.near else "cli.unknown_command"
-        return UsageError(key, name=failure.name, group=failure.group, options=output.listed(failure.options))
+        return UsageError(failure.key, name=failure.name, group=failure.group, options=output.listed(failure.options))
     kinds = [kind.__name__ for kind in type(failure).__mro__]
     if "UsageError" not in kinds:
         return None
@@ -229,7 +228,10 @@ def usage_error(failure: Exception) -> UsageError | None:
     if "NoSuchOption" in kinds:
         return _unknown_option(str(getattr(failure, "option_name", "")), ctx, command)
     if "MissingParameter" in kinds:
-        return UsageError("cli.missing", name=_param_name(failure), command=command)
+        about = t(failure.param.help)  # type: ignore[attr-defined]
+        return UsageError(
+            "cli.missing", name=_param_name(failure), about=about[:1].lower() + about[1:], command=command
+        )
     if "BadParameter" in kinds:
         expected = _expected(failure) or message
         return UsageError("cli.bad_value", name=_param_name(failure), expected=expected, command=command)
@@ -239,14 +241,19 @@ def usage_error(failure: Exception) -> UsageError | None:
     extra = re.search(r"unexpected extra argument.*?\(([^()]*)\)$", message)
     if extra:
         return UsageError("cli.extra_argument", words=extra.group(1), command=command)
-    if "Missing command" in message:
-        return UsageError("cli.missing_command", command=command)
+    if ctx and "Missing command" in message:
+        return UsageError("cli.missing_command", command=command, options=output.listed(ctx.command.list_commands(ctx)))
     return UsageError("cli.other_usage", message=message, command=command)
 
 
 def _unknown_option(name: str, ctx: Any, command: str) -> UsageError:
     from difflib import get_close_matches
 
+    here = elsewhere.OPTIONS.get(command, {}).get(name)
+    if here:
+        return UsageError("cli.option_here", name=name, command=command, here=here)
+    if command == "kt run" and name in elsewhere.PLANNED:
+        return UsageError("cli.plan_decides", name=name, command=command)
     known = (
         [opt for param in ctx.command.get_params(ctx) for opt in (*param.opts, *param.secondary_opts)] if ctx else []
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1  # of the JSON documents; grows when a field is removed or changes its meaning
 PLAIN_PROGRESS_SECONDS = 5.0  # between two progress lines when stderr is not a terminal
 
+AMOUNT_CELLS = 31  # beside a bar: "1023 MiB of 1023 MiB", the time left, and the gaps
 LEAST_WIDTH = 24  # cells in which text is still readable
 BELOW = 4  # cells that a table's last column is indented by where it stands below the others
 
@@ -206,7 +207,7 @@ def _talk(line: str) -> None:
 
 @contextmanager
 def progress() -> Iterator["Progress"]:
-    """A types.Progress that draws bars on a terminal and a line now and then elsewhere."""
+    """A types.Progress that draws the newest stage's bar on a terminal and a line now and then elsewhere."""
     if _settings.quiet or _settings.json:
         yield lambda stage, done, total, unit: None
     elif is_terminal(sys.stderr):
@@ -220,12 +221,15 @@ def progress() -> Iterator["Progress"]:
 def _bars() -> Iterator["Progress"]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
+    bar = min(30, max(6, width(sys.stderr) - 70))
+    room = max(10, width(sys.stderr) - bar - AMOUNT_CELLS)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=min(30, max(6, width(sys.stderr) - 50))),
-        TextColumn("{task.fields[amount]}"),
-        TimeRemainingColumn(compact=True),
+        TextColumn("{task.description}", table_column=Column(max_width=room, no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=bar),
+        TextColumn("{task.fields[amount]}", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
     )
     talk = Console(stderr=True, highlight=False, no_color=not wants_color(sys.stderr))
     bars = Progress(*columns, console=talk, transient=True, redirect_stdout=False, redirect_stderr=False)
@@ -234,6 +238,8 @@ def _bars() -> Iterator["Progress"]:
 
         def report(stage: str, done: int, total: int, unit: str) -> None:
             if stage not in tasks:
+                for before in tasks.values():
+                    bars.update(before, visible=False)
                 tasks[stage] = bars.add_task(stage_name(stage), total=None, amount="")
             bars.update(tasks[stage], completed=done, total=total or None, amount=amount(done, total, unit))
 

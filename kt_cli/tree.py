@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from kt_cli import help
 from kt_cli.main import command_tree
+from kt_core import config
 
 
 @dataclass(frozen=True)
@@ -51,5 +52,7 @@ def _walk(words: tuple[str, ...], command: Any, ctx: Any) -> Iterator[Node]:
 
 
 def choices(param: Any) -> list[str]:
-    """The words that a value may be, where its metavar lists them: "auto|always|never"."""
+    """The words that a value may be: settings for a KEY, else those that its metavar lists: "auto|always|never"."""
+    if param.metavar == "KEY":
+        return [setting.key for setting in config.SETTINGS]
     return str(param.metavar).split("|") if param.metavar and "|" in param.metavar else []

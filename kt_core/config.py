@@ -48,6 +48,7 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("inference.threads", int, 0, minimum=0, maximum=4096),
     _setting("inference.context", int, 0, minimum=0),
     _setting("chat.temperature", float, 0.7, minimum=0, maximum=2),
+    _setting("chat.top_p", float, 0.9, minimum=0, maximum=1),
     _setting("chat.max_tokens", int, 0, minimum=0),
     _setting("chat.system", str, ""),
 )

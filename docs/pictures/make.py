@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-WIDTH = 96
+WIDTH = 100
 KT = Path(sys.executable).with_name("kt")
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     console.print()
     explain = "kt run demo --dry-run"
     plan, _ = run(explain)
-    show(explain, plan[: plan.index("\n\n", plan.index("DECISION"))], "...")
+    show(explain, plan)
 
     svg = console.export_svg(title="kt", unique_id="kt")
     svg = re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL)  # Rich's fonts come from the network

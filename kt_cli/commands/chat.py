@@ -251,10 +251,12 @@ COMMANDS: dict[str, tuple[str, Callable[[Chat, str], None]]] = {
     "/save": ("chat.help_save", _save),
     "/exit": ("chat.help_exit", _exit),
 }
+ALSO = {"/quit": "/exit", "/bye": "/exit", "/q": "/exit", "/?": "/help"}  # what other programs call them
 
 
 def _command(chat: Chat, line: str) -> None:
     name, _, rest = line.strip().partition(" ")
+    name = ALSO.get(name, name)
     if name in COMMANDS:
         COMMANDS[name][1](chat, rest.strip())
         return

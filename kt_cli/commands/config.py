@@ -53,10 +53,12 @@ def list_() -> None:
         {"key": entry.key, "value": _masked(entry, settings.get(entry.key)), "origin": settings.origin(entry.key)}
         for entry in config.SETTINGS
     ]
-    header = (t("cli.column_setting"), t("cli.column_value"), t("cli.column_origin"))
+    header = tuple(map(t, ("cli.column_setting", "cli.column_value", "cli.column_origin", "cli.column_meaning")))
+    meaning = {entry.key: t(entry.help) for entry in config.SETTINGS}
+    rows = [(d["key"], _quoted(d["value"]), t(ORIGINS[d["origin"]]), meaning[d["key"]]) for d in data]
     output.result(
         {"settings": data},
-        lambda: output.table([(d["key"], _quoted(d["value"]), t(ORIGINS[d["origin"]])) for d in data], header),
+        lambda: output.table(rows, header),
         names=[entry.key for entry in config.SETTINGS],
     )
 

@@ -26,7 +26,9 @@ def doctor(
 ) -> None:
     if not sysroot.is_dir():
         raise NotFound("doctor.no_sysroot", folder=sysroot)
-    found = checks.run_all(sysroot)
+    with output.progress() as report:
+        report(t("doctor.checking"), 0, 0, "")  # the imports take seconds
+        found = checks.run_all(sysroot)
     counts = {status: sum(check.status == status for check in found) for status in MARKS}
     faulty = [check.name for check in found if check.status != checks.OK]
     output.result(

@@ -86,6 +86,7 @@ def _entries() -> list[dict[str, Any]]:
                 "name": pulled.name,
                 "pulled": True,
                 "bytes": pulled.bytes,
+                "download_bytes": 0,
                 "format": form,
                 "about": about,
                 "path": pulled.path,
@@ -100,6 +101,7 @@ def _entries() -> list[dict[str, Any]]:
                     "name": entry.name,
                     "pulled": False,
                     "bytes": entry.bytes,
+                    "download_bytes": entry.download,
                     "format": form,
                     "about": t(entry.description),
                     "path": None,
@@ -119,6 +121,6 @@ def _format(folder: Any) -> str:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, str, str, str]:
-    size = output.size(entry["bytes"])
+    size = output.size(entry["bytes"] if entry["pulled"] else entry["download_bytes"])
     shown = size if entry["pulled"] else t("model.not_pulled", size=size)
     return entry["name"], shown, entry["format"], entry["about"]

@@ -148,5 +148,7 @@ def _plan_text(plan: Plan) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
+        return (output.listed if any(isinstance(item, dict) for item in value) else ",".join)(map(_value, value))
+    if isinstance(value, dict):  # a pool of threads
+        return t("run.pool" if value["node"] is None else "run.pool_node", **value)
     return t("run.auto") if value is None else str(value)

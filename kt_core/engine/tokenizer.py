@@ -32,13 +32,16 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
     if files.format == "gguf":
         return from_metadata((header or gguf.read_model(files.path)).metadata, files.path)
     try:
-        return AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the libraries below raise a bare Exception for a damaged tokenizer.json
         config = Path(files.path) / "config.json"
         if config.exists():
             model_config(read_config(config.parent), str(config))
         reason = shown(str(error).strip().split("\n")[0])
         raise BadData("weights.tokenizer", path=shown(files.path), reason=reason) from error
+    if not tokenizer.tokenize("a text, 1 2 3"):  # of no files transformers makes a tokenizer that knows no tokens
+        raise BadData("weights.no_tokenizer", path=shown(files.path))
+    return tokenizer
 
 
 def end_tokens(files: ModelFiles, tokenizer: Any, header: GGUFHeader | None = None) -> frozenset[int]:

@@ -38,6 +38,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{group} has no command {name!r}; did you mean {options}?\n\nSee: {group} --help",
         "{group} 没有命令“{name}”；您是否想输入 {options}？\n\n参见：{group} --help",
     ),
+    "cli.called_here": (
+        "{group} has no command {name!r}; what does that here: {options}\n\nSee: {group} --help",
+        "{group} 没有命令“{name}”；对应的用法是：{options}\n\n参见：{group} --help",
+    ),
+    "cli.option_here": (
+        "{command} has no option {name}; what does that here: {here}\n\nSee: {command} --help",
+        "{command} 没有选项 {name}；对应的用法是：{here}\n\n参见：{command} --help",
+    ),
+    "cli.plan_decides": (
+        "{command} has no option {name}; its plan decides that, and --dry-run shows it.\n\nSee: {command} --help",
+        "{command} 没有选项 {name}；由计划决定，用 --dry-run 查看。\n\n参见：{command} --help",
+    ),
     "cli.unknown_option": (
         "{command} has no option {name}.\n\nSee: {command} --help",
         "{command} 没有选项 {name}。\n\n参见：{command} --help",
@@ -47,12 +59,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{command} 没有选项 {name}；您是否想输入 {options}？\n\n参见：{command} --help",
     ),
     "cli.missing": (
-        "{command} needs {name}.\n\nSee: {command} --help",
-        "{command} 缺少 {name}。\n\n参见：{command} --help",
+        "{command} needs {name}: {about}.\n\nSee: {command} --help",
+        "{command} 缺少 {name}：{about}。\n\n参见：{command} --help",
     ),
     "cli.missing_command": (
-        "{command} needs a command.\n\nSee: {command} --help",
-        "{command} 缺少命令。\n\n参见：{command} --help",
+        "{command} needs a command: {options}.\n\nSee: {command} --help",
+        "{command} 缺少命令：{options}。\n\n参见：{command} --help",
     ),
     "cli.bad_value": (
         "{name} takes {expected}.\n\nSee: {command} --help",
@@ -126,14 +138,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.column_setting": ("SETTING", "设置"),
     "cli.column_value": ("VALUE", "值"),
     "cli.column_origin": ("FROM", "来源"),
+    "cli.column_meaning": ("MEANING", "含义"),
     "cli.origin_default": ("default", "默认"),
     "cli.origin_file": ("file", "文件"),
     "cli.origin_environment": ("environment", "环境变量"),
     "cli.hidden_value": ("(set)", "（已设置）"),
     # kt completion
     "cli.completion_help": (
-        "Print the completion script of a shell",
-        "输出某个 shell 的补全脚本",
+        "Print the completion script of a shell\n"
+        "A new shell reads it from where the examples put it. Make that folder first (mkdir -p); "
+        "for zsh, put fpath+=~/.zfunc before compinit in .zshrc.",
+        "输出某个 shell 的补全脚本\n"
+        "新的 shell 会从示例中的位置读取它。请先创建该文件夹（mkdir -p）；zsh 需在 .zshrc 的 compinit 之前加上 fpath+=~/.zfunc。",
     ),
     "cli.unknown_shell": (
         "There is no completion for {shell!r}.\nThere is one for: {shells}\nSee: kt completion --help",

@@ -31,6 +31,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Sampling temperature of kt chat and kt run -p; 0 always takes the likeliest token",
         "kt chat 与 kt run -p 的采样温度；0 总是选择概率最高的 token",
     ),
+    "config.chat_top_p": (
+        "Probability that the tokens to draw from have together, the likeliest first; 1 draws from all of them",
+        "采样所用 token 的累积概率，从概率最高的开始；1 表示从全部 token 中采样",
+    ),
     "config.chat_max_tokens": (
         "Longest answer in tokens; 0 means up to the context",
         "单次回答的最大 token 数；0 表示直到上下文用完",

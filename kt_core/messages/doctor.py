@@ -15,6 +15,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "There is no folder {folder}.\n\nGive a folder that holds proc and sys.",
         "文件夹 {folder} 不存在。\n\n请给出含有 proc 与 sys 的文件夹。",
     ),
+    "doctor.checking": ("Checking, and importing packages", "正在检查并导入软件包"),
     "doctor.ok": ("ok", "正常"),
     "doctor.warn": ("warn", "警告"),
     "doctor.error": ("error", "错误"),
@@ -46,12 +47,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "尚未测量；可运行 kt microbench ceilings，此后计划会预测速度",
     ),
     "doctor.profile": (
-        "measured {days} days ago: {rate} GB/s read from memory with {threads} threads",
-        "{days} 天前测量：{threads} 个线程读取内存 {rate} GB/s",
+        "measured {when}: {rate} GB/s read from memory, threads: {threads}",
+        "{when}测量：{threads} 个线程读取内存 {rate} GB/s",
     ),
+    "doctor.today": ("today", "今天"),
+    "doctor.days_ago": ("{days} days ago", "{days} 天前"),
     "doctor.other_profile": (
-        "measured {days} days ago on other hardware, so it is not used",
-        "{days} 天前在其他硬件上测量，因此不会使用",
+        "measured {when} on other hardware, so it is not used",
+        "{when}在其他硬件上测量，因此不会使用",
     ),
     "doctor.bad_profile": ("{file} cannot be read by this version", "此版本无法读取 {file}"),
     "doctor.measure": ("Measure again: kt microbench ceilings", "请重新测量：kt microbench ceilings"),
@@ -96,5 +99,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Free some space, or choose another folder: kt config set paths.models DIR",
         "请释放空间，或选择其他文件夹：kt config set paths.models DIR",
     ),
+    "doctor.server": ("{model} {url} (process {pid})", "{model} {url}（进程 {pid}）"),
     "doctor.no_servers": ("none running", "没有运行中的服务器"),
 }

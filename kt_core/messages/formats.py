@@ -198,7 +198,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "formats.vocabulary": (
         "{path} has more tokens than embedding rows.\n{tokens} tokens, {rows} rows.\nConvert the model again.",
-        "{path} 的token数多于嵌入行数。\n{tokens} 个 token，{rows} 行。\n请重新转换模型。",
+        "{path} 的 token 数多于嵌入行数。\n{tokens} 个 token，{rows} 行。\n请重新转换模型。",
     ),
     "formats.setting": (
         "{path} has a setting that kt does not know in this architecture.\n{name} is {value}.\nChoose another model.",

@@ -3,7 +3,7 @@
 MESSAGES: dict[str, tuple[str, str]] = {
     "models.about_demo": (
         "SmolLM2-135M-Instruct as a mixture of 16 experts (8 per token), Q4_1, made on this machine",
-        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个 token用 8 个，Q4_1，在本机生成",
+        "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个 token 用 8 个，Q4_1，在本机生成",
     ),
     "models.about_smollm2": (
         "SmolLM2-135M-Instruct, the dense original, Q4_1",
@@ -76,6 +76,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "There is no model called {name}.\nNearest: {near}.\nSee all: kt model list",
         "没有名为 {name} 的模型。\n相近的有：{near}。\n查看全部：kt model list",
     ),
+    "models.repository": (
+        "There is no folder {name}.\nFor a repository of Hugging Face: kt runs it from a folder, once it is downloaded.\n"
+        "hf download {name} --local-dir {folder}, then: kt run ./{folder}",
+        "没有文件夹 {name}。\n如果它是 Hugging Face 的仓库：下载后，kt 从文件夹运行它。\n"
+        "hf download {name} --local-dir {folder}，然后：kt run ./{folder}",
+    ),
     "models.not_pulled": (
         "Model {name} is not on this disk.\nPulled models: {pulled}.\nSee all: kt model list",
         "本机没有模型 {name}。\n已下载：{pulled}。\n查看全部：kt model list",
@@ -136,7 +142,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.config_missing": ("{field} is missing", "缺少 {field}"),
     "models.config_top_k": (
         "{k} experts per token of {experts}",
-        "每个 token用 {k} 个专家，但共有 {experts} 个",
+        "每个 token 用 {k} 个专家，但共有 {experts} 个",
     ),
     "models.shape_differs": (
         "{tensor} has shape {shape}, the settings say {expected}",

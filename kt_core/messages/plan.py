@@ -39,6 +39,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "not pinned: the threads take a part of the CPUs, which other processes may share",
         "不固定：线程只用部分 CPU，其他进程可能共用",
     ),
+    "plan.unpinned_many": (
+        "not pinned: there are more threads than the {allowed} usable CPUs",
+        "不固定：线程数多于 {allowed} 个可用 CPU",
+    ),
     "plan.one_node": ("one pool: {nodes} NUMA node has CPUs to use", "一个线程池：有 {nodes} 个 NUMA 节点的 CPU 可用"),
     "plan.few_threads": (
         "one pool: there are not enough threads for each of {nodes} NUMA nodes",
@@ -59,7 +63,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "plan.context_fits": (
         "the longest that fits: {trained} tokens would take {needed}, {available} are available",
-        "内存允许的最大值：{trained} 个 token需要 {needed}，可用 {available}",
+        "内存允许的最大值：{trained} 个 token 需要 {needed}，可用 {available}",
     ),
     "plan.float32": (
         "numbers between kernels stay float32: nothing is rounded between them",
@@ -76,13 +80,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Model {name} does not fit in memory with a context of {context} tokens.\n"
         "It takes {needed} ({weights} of it weights), {available} are available.\n"
         "The largest context that fits: --context {fits}. To go on at your own risk: --force",
-        "上下文为 {context} 个 token时，内存放不下模型 {name}。\n需要 {needed}（其中权重 {weights}），可用 {available}。\n"
+        "上下文为 {context} 个 token 时，内存放不下模型 {name}。\n需要 {needed}（其中权重 {weights}），可用 {available}。\n"
         "可用的最大上下文：--context {fits}。自担风险继续：--force",
     ),
     "plan.context_untrained": (
         "Model {name} was not made for a context of {context} tokens.\nIt was trained for {trained}; beyond that its answers decay.\n"
         "Use --context {trained}, or go on with --force.",
-        "模型 {name} 不支持 {context} 个 token的上下文。\n它只训练到 {trained}；超出后回答质量会下降。\n"
+        "模型 {name} 不支持 {context} 个 token 的上下文。\n它只训练到 {trained}；超出后回答质量会下降。\n"
         "请使用 --context {trained}，或用 --force 继续。",
     ),
     "plan.formats": (

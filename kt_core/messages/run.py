@@ -20,8 +20,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "模型名称（用 kt model list 查看）、GGUF 文件或模型文件夹",
     ),
     "run.prompt": (
-        "Answer this text once on stdout and exit; - reads it from stdin",
-        "回答这段文字一次，写到标准输出后退出；- 表示从标准输入读取",
+        "Answer this text once and exit; - reads it from stdin. A terminal gets formatted markdown, a pipe plain text",
+        "回答这段文字一次后退出；- 表示从标准输入读取。终端上显示排版后的 Markdown，管道中为纯文本",
     ),
     "run.system": (
         "System prompt, with --prompt; default: the setting chat.system",
@@ -121,6 +121,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "run.from_model": ("model", "模型"),
     "run.from_default": ("default", "默认"),
     "run.auto": ("auto", "自动"),
+    "run.pool": ("{threads} threads", "{threads} 个线程"),
+    "run.pool_node": ("node {node}: {threads} threads", "节点 {node}：{threads} 个线程"),
     "run.memory_needed": ("Memory needed", "所需内存"),
     "run.column_reason": ("REASON", "理由"),
     "run.plan_title": ("Plan for {name} ({path})", "{name} 的计划（{path}）"),

@@ -68,6 +68,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The tokenizer of {path} cannot be read.\n{reason}\nDownload the model again.",
         "无法读取 {path} 的分词器。\n{reason}\n请重新下载模型。",
     ),
+    "weights.no_tokenizer": (
+        "There is no tokenizer in {path}.\nNo file in it says which tokens a text is made of.\n"
+        "Put the model's tokenizer files there, such as tokenizer.json.",
+        "{path} 中没有分词器。\n其中没有文件说明文本由哪些 token 组成。\n请放入该模型的分词器文件，例如 tokenizer.json。",
+    ),
     "weights.tokenizer_kind": (
         "The model's tokenizer is of a kind that kt cannot read from GGUF: {kind}.\nKnown: {known}.\n"
         "Use the model's safetensors version.",

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from kt_core.errors import NotFound
-from kt_core.models import registry, store
+from kt_core.models import files, registry, store
 from kt_core.models.files import holds_model, local_files
 from kt_core.models.spec import read_spec
 from kt_core.types import ModelFiles
@@ -24,7 +24,7 @@ def resolve(name: str) -> ModelFiles:
     there = bool(name) and _exists(path)
     if there and (os.sep in name or path.is_file() or holds_model(path)):
         return local_files(path)
-    if os.sep in name and not there:
+    if not there and not files.repository(name) and (os.sep in name or name.endswith(".gguf")):
         raise NotFound("models.no_path", path=name)
     if folder := store.path(name):
         return local_files(folder, folder.name)

@@ -13,6 +13,8 @@ from kt_core.types import ModelFiles
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
+_REPOSITORY = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<model>\w[\w.-]*)(?<!\.gguf)")
+
 
 def local_files(path: Path, name: str = "") -> ModelFiles:
     """The files of the model at `path`: a GGUF file (any part), a folder of GGUF parts, or a Hugging Face folder.
@@ -35,6 +37,12 @@ def local_files(path: Path, name: str = "") -> ModelFiles:
 def holds_model(folder: Path) -> bool:
     """Whether the folder looks like a model: GGUF files, or a Hugging Face config."""
     return any(folder.glob("*.gguf")) or (folder / "config.json").is_file()
+
+
+def repository(name: str) -> str:
+    """The last word of a name that has the form of a hub's repository, as in owner/model; empty for others."""
+    match = _REPOSITORY.fullmatch(name)
+    return match["model"] if match and not Path(match["owner"]).exists() else ""
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -38,6 +38,12 @@ class Entry:
     recipe: str = ""
     base: str = ""
 
+    @property
+    def download(self) -> int:
+        """Bytes that a pull downloads: the largest source's, or those of the model that this one is made from."""
+        base = find(self.base)
+        return base.download if base else max((source.bytes for source in self.sources), default=0)
+
 
 _DENSE_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _DENSE_BYTES = 98_362_432

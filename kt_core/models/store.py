@@ -15,7 +15,7 @@ from kt_core.errors import BadData, DoesNotFit, KTError, NotFound, UsageError
 from kt_core.messages import t
 from kt_core.models import registry
 from kt_core.models.download import fetch, sha256
-from kt_core.models.files import holds_model, local_files, near
+from kt_core.models.files import holds_model, local_files, near, repository
 from kt_core.models.registry import Entry
 from kt_core.types import ModelFiles, Progress
 
@@ -98,6 +98,8 @@ def remove(name: str) -> Path:
 
 def unknown(name: str) -> NotFound:
     """The error for a name that nothing here goes by, with the nearest ones."""
+    if model := repository(name):
+        return NotFound("models.repository", name=name, folder=model)
     close = near(name, known_names())
     return NotFound("models.unknown_near", name=name, near=close) if close else NotFound("models.unknown", name=name)
 

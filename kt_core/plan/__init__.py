@@ -132,7 +132,8 @@ def _cpus(machine: Machine, threads: int, wishes: Mapping[str, Any]) -> Decision
     one_type_no_smt = machine.limits.get(CORES) == len(allowed) and FAST_CORES not in machine.limits
     if one_type_no_smt and threads == len(allowed):
         return Decision("cpus", list(allowed), t("plan.pinned"), "machine")
-    return Decision("cpus", None, t("plan.unpinned"), "machine")
+    key = "plan.unpinned" if threads <= len(allowed) else "plan.unpinned_many"
+    return Decision("cpus", None, t(key, allowed=len(allowed)), "machine")
 
 
 def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mapping[str, Any]) -> Decision:

@@ -134,7 +134,7 @@ def test_commands(server: FakeServer, child: Any, tmp_path: Path) -> None:
     child.expect("7.5 tok/s")
     assert [m["content"] for m in server.requests[2]["messages"]] == ["Be brief.", "Two"]
     child.expect(PROMPT)
-    ask(child, "/exit")
+    ask(child, "/quit")  # as other programs call /exit
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0

@@ -174,7 +174,7 @@ def test_unset_without_a_file_makes_none(kt: Run) -> None:
 
 def test_empty_value_is_seen(kt: Run) -> None:
     assert 'chat.system is now "", in' in kt("config", "set", "chat.system", "").err
-    assert re.search(r'^chat\.system +"" +file$', kt("config", "list").out, re.MULTILINE)
+    assert re.search(r'^chat\.system +"" +file +System prompt of', kt("config", "list").out, re.MULTILINE)
     assert kt("config", "get", "chat.system").out == ""
 
 

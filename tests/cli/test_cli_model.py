@@ -24,7 +24,8 @@ def test_list(kt: Run, pulled: Path) -> None:
     assert not models["demo"]["pulled"] and models["demo"]["about"]
     assert kt("model", "list", "--quiet").out.split()[0] == "mine"
     assert kt("model", "list", "--quiet", "--pulled").out == "mine\n"
-    assert "2.00 KiB" in kt("model", "list").out
+    shown = kt("model", "list").out
+    assert "2.00 KiB" in shown and "demo     93.8 MiB to download" in shown  # not the size of what is made of it
     assert "名称" in kt("model", "list", more={"KT_LANG": "zh"}).out
 
 
@@ -99,3 +100,11 @@ def test_rm_asks_on_a_terminal(env: dict[str, str], pulled: Path) -> None:
 def test_pull_unknown(kt: Run) -> None:
     done = kt("model", "pull", "demoo")
     assert done.code == 4 and "demo" in done.err
+
+
+@pytest.mark.parametrize("command", [("run",), ("model", "pull"), ("model", "path")])
+def test_a_repository_gets_the_way_to_a_folder(command: tuple[str, ...], kt: Run) -> None:
+    done = kt(*command, "Qwen/Qwen3-30B-A3B")
+    assert done.code == 4 and "hf download Qwen/Qwen3-30B-A3B --local-dir Qwen3-30B-A3B" in done.err
+    for name in ("nope.gguf", "a/b/c", "./a", "a/b.gguf"):
+        assert "hf download" not in kt("run", name).err and f"no model at {name}." in kt("run", name).err

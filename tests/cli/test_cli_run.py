@@ -330,7 +330,8 @@ def test_request_carries_the_options(server: FakeServer, kt: Run, env: dict[str,
         assert given["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
         assert (set_["temperature"], set_["max_tokens"], set_["messages"][0]["content"]) == (0, 3, "Be kind.")
         assert server.headers[1]["Authorization"] == "Bearer k" and "Authorization" not in server.headers[2]
-        assert plain["temperature"] == 0.7 and "max_tokens" not in plain and len(plain["messages"]) == 1
+        assert (plain["temperature"], plain["top_p"]) == (0.7, 0.9)
+        assert "max_tokens" not in plain and len(plain["messages"]) == 1
     finally:
         holder.kill()
         holder.wait()

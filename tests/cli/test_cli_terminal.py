@@ -118,4 +118,20 @@ def test_warning_stands_above_the_bars(env: dict[str, str]) -> None:
 def test_background_job_goes_on(env: dict[str, str]) -> None:
     """A command that may not set the terminal does not try to, which would stop it."""
     shown = Screen(f"set -m; {sys.executable} {STAND_IN} run tiny -p Where & wait $!", env)
-    assert "Paris is the **capital** of France." in shown.end()
+    assert "Paris is the capital of France." in shown.end()  # formatted, as by kt chat
+
+
+def test_one_bar_at_a_time_in_one_line(env: dict[str, str]) -> None:
+    """A long stage is cut where the terminal ends, and the amount beside it is whole; a stage that is over is gone."""
+    code = """
+from kt_cli import output
+with output.progress() as report:
+    report("First stage", 1, 4, "bytes")
+    report("Downloading from a place with a long name and a longer path", 2**20, 2**30, "bytes")
+    import time; time.sleep(1)
+"""
+    shown = Screen(f"{sys.executable} -c '{code}'", env)
+    shown.expect("Downloading.* of 1.00 GiB")
+    (line,) = [line for line in shown.screen.display if line.strip()]
+    assert "…" in line and line.rstrip().endswith("1.00 MiB of 1.00 GiB")
+    shown.end()

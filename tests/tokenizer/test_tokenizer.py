@@ -243,6 +243,13 @@ def test_bad_folders(tmp_path):
         load_tokenizer(files(tmp_path))
 
 
+def test_folder_without_a_tokenizer(tmp_path):
+    """Of such a Qwen folder transformers makes an empty tokenizer, for which every text is empty."""
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe"}')
+    with pytest.raises(BadData, match="no tokenizer"):
+        load_tokenizer(files(tmp_path))
+
+
 def test_code_of_the_model_is_never_run(tmp_path):
     trap = tmp_path / "ran"
     (tmp_path / "tokenization_trap.py").write_text(f"open({str(trap)!r}, 'w')\nclass Trap: pass\n")
