@@ -8,8 +8,9 @@ from kt_core.messages import t
 from kt_core.plan import memory
 from kt_core.types import Decision, Machine, ModelSpec
 
-# With few rows a step takes as long as reading the weights takes, however many rows there are; on 2 threads that ends
-# at about 8 rows. Past it everyone waits longer and nothing more is computed.
+# Sequences that decode together share the reading of the weights, until arithmetic takes as long. On 2 busy threads
+# (tests/engine/bench_engine.py, the demo, one native call a step) 4 together gave 3.2 times the tokens of one, 8 gave 3.4
+# times: past that everyone waits longer and nothing more is computed.
 SEQUENCES_PER_THREAD = 4
 MOST_SEQUENCES = 512  # tokens of a step, since each sequence has one in it
 _USUAL_MOST = 64
