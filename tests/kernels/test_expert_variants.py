@@ -131,6 +131,7 @@ def test_an_expert_without_a_gate_takes_no_memory_for_one():
 @pytest.mark.parametrize("prefill_from", [0, 1])
 def test_threads_and_mates_do_not_change_a_bit(activation, prefill_from):
     load().force_prefill(prefill_from)
+    set_deterministic(prefill_from == 0)  # one path for any number of rows
     layer, _ = build(("Q8_0",) * 3, activation, 0.7)
     x = cases.inputs(600, HIDDEN)
     ids, weights = route(600, EXPERTS, 2)
