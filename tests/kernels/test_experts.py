@@ -158,7 +158,7 @@ def test_every_output_is_written():
     x = np.ones((700, 48), np.float32)
     ids, weights = route(700, 3, 1)
     ids[::2] = -1
-    native, args = layer._native, [torch.from_numpy(a) for a in (x, ids, weights)]
+    native, args = layer.native, [torch.from_numpy(a) for a in (x, ids, weights)]
     y = torch.full((700, 48), float("nan"))
     native.forward(*(a.data_ptr() for a in args), y.data_ptr(), "float32", 700, 1, 0)
     assert torch.isfinite(y).all()

@@ -214,7 +214,7 @@ def test_every_output_is_written():
     load().force_prefill(1)
     x = torch.randn(70, 32)
     y = torch.full((72, 67), float("nan"))
-    layer._native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
+    layer.native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
     assert torch.equal(y[1:71], layer(x))
     assert torch.isnan(y[[0, 71]]).all()
     experts = Experts(2, 64, 32)
