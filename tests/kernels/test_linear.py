@@ -200,7 +200,7 @@ def test_every_output_is_written_and_nothing_else(format):
     layer = Linear(cases.stored(format, 67, cases.columns(format, 32)))
     x = torch.randn(70, layer.in_features)
     y = torch.full((72, layer.out_features), float("nan"))
-    layer._native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
+    layer.native.forward(x.data_ptr(), "float32", 70, y[1:].data_ptr())
     assert torch.equal(y[1:71], layer(x))
     assert torch.isnan(y[[0, 71]]).all()
 
