@@ -318,12 +318,16 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = (), indent: int
 
 def lines(rows: Sequence[Sequence[str]], header: Sequence[str] = (), indent: int = 0) -> list[str]:
     """The header, if any, and each row of a table. On a terminal the last column is folded into the room that the
-    others leave, or stands below them where that is too little; a row has several lines then.
+    others leave, or stands below them where that is too little; a row has several lines then. Where the others do not fit
+    either, all but the first column stand below it.
     """
     shown = [list(header), *map(list, rows)] if header else [list(row) for row in rows]
     widths = [max(map(cells, column)) for column in zip(*shown, strict=True)]
     left = indent + sum(widths[:-1]) + 2 * len(widths[:-1])
     room = width(sys.stdout) - left if is_terminal(sys.stdout) else sys.maxsize
+    if room < 0 and len(widths) > 2:
+        found = [_stacked(row, indent) for row in shown]
+        return [paint(found[0], "dim", sys.stdout), *found[1:]] if header else found
     below = room < min(LEAST_WIDTH, widths[-1])
     start = indent + BELOW if below else left
     found = []
@@ -336,6 +340,13 @@ def lines(rows: Sequence[Sequence[str]], header: Sequence[str] = (), indent: int
         text = "\n".join([head, *rest])
         found.append(paint(text, "dim", sys.stdout) if header and number == 0 else text)
     return found
+
+
+def _stacked(row: Sequence[str], indent: int) -> str:
+    """The first cell, and below it the others: the last one by itself."""
+    room = width(sys.stdout) - indent - BELOW
+    below = [*wrap("  ".join(row[1:-1]), room), *wrap(row[-1], room)]
+    return "\n".join([" " * indent + row[0], *(" " * (indent + BELOW) + line for line in below if line)])
 
 
 def width(stream: IO[str]) -> int:

@@ -56,7 +56,7 @@ def test_serve_chat_and_sudden_death(kt: Run, env: dict[str, str]) -> None:
         piped = kt("chat", *options, input="Say hello.")
         assert piped.code == 0 and piped.out.rstrip("\n") == once.json["answer"].rstrip("\n")
         assert "cut at the token limit" in piped.err
-        assert kt("doctor", "--json").json["checks"][-1]["value"] == f"demo {server.url}"
+        assert kt("doctor", "--json").json["checks"][-1]["value"] == f"demo {server.url} (process {server.pid})"
         process.kill()
         end = time.monotonic() + 30
         while servers.alive(server.pid):

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 import pytest
+from answers import CASES
 from canned import TOOLS, m, parsed, style
-from cases import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
