@@ -47,7 +47,7 @@ check: dev
 SANITIZE = build/sanitize
 sanitize:
 	cmake -S native -B $(SANITIZE)/memory -DKT_NATIVE_TESTS=ON -DKT_SANITIZE=address,undefined
-	cmake --build $(SANITIZE)/memory --parallel
+	cmake --build $(SANITIZE)/memory --parallel --target kt_native_tests kt_fuzz
 	$(SANITIZE)/memory/kt_native_tests
 	$(SANITIZE)/memory/kt_fuzz $(FUZZ_SECONDS)
 	cmake -S native -B $(SANITIZE)/threads -DKT_NATIVE_TESTS=ON -DKT_SANITIZE=thread -DKT_TIERS=avx2

@@ -35,7 +35,7 @@ class Weight {
     Weight(const Kernels& kernels, const std::string& name, size_t cols) {
         const size_t colon = name.find(':'), rows = kPanels * kPanelRows;
         const FormatInfo& info = *kernels.formats[kernels.format(name.substr(0, colon))].info;
-        Description d{.format = info.name, .rows = rows, .cols = cols};
+        Description d{.format = info.name, .rows = rows, .cols = cols, .data = {}};
         const size_t row = cols / info.block * info.block_bytes;
         d.data = array(data_, rows, row, 64, 111);
         if (info.scale_kinds) {
