@@ -7,7 +7,7 @@ from kt_core.kernels.ceilings import ReadProbe, formats, peak_rate, units
 from kt_core.kernels.experts import ACTIVATIONS, UNGATED, Experts
 from kt_core.kernels.linear import Linear
 from kt_core.kernels.methods import METHODS, Method
-from kt_core.kernels.native import info, set_deterministic
+from kt_core.kernels.native import deterministic, info, set_deterministic
 from kt_core.kernels.placement import generate_gpu_experts_masks
 from kt_core.kernels.policy import POLICY, SUPPORTED
 from kt_core.kernels.pool import Group, Pool, read_rate, set_pools, set_threads
@@ -26,6 +26,7 @@ __all__ = [
     "Method",
     "Pool",
     "ReadProbe",
+    "deterministic",
     "formats",
     "generate_gpu_experts_masks",
     "info",

@@ -2,6 +2,8 @@
 
 import importlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -123,6 +125,17 @@ def set_deterministic(on: bool) -> None:
     price of slower prompts where such a path exists.
     """
     load().set_deterministic(on)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """set_deterministic(True) for the length of a block."""
+    before = load().deterministic()
+    set_deterministic(True)
+    try:
+        yield
+    finally:
+        set_deterministic(before)
 
 
 def set_poison(on: bool) -> None:

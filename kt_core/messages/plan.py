@@ -65,7 +65,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "the longest that fits: {trained} tokens would take {needed}, {available} are available",
         "内存允许的最大值：{trained} 个 token 需要 {needed}，可用 {available}",
     ),
-    "plan.kv_dtype": (
+    "plan.kv_float32": (
+        "the weights are float32 or float16, whose kernels round nothing; bfloat16 would take half the memory",
+        "权重为 float32 或 float16，其内核不作舍入；bfloat16 可省一半内存",
+    ),
+    "plan.kv_bfloat16": (
         "cached keys and values are rounded to 8 bits of precision; half the memory and reading of float32",
         "缓存的键和值舍入到 8 位精度；内存与读取量为 float32 的一半",
     ),

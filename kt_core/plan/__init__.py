@@ -49,7 +49,7 @@ def make_plan(
     _check_formats(files, spec)
     threads = _threads(machine, wishes)
     cpus = _cpus(machine, threads.value, wishes)
-    kv_dtype = cache.kv_dtype(wishes)
+    kv_dtype = cache.kv_dtype(spec.formats, wishes)
     context = _context(machine, spec, files.name, kv_dtype.value, wishes)
     max_running = cache.max_running(threads.value, _sequences(wishes))
     room = cache.cache(machine, spec, context.value, kv_dtype.value, max_running.value)

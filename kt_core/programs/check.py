@@ -43,7 +43,7 @@ def choose(model: Any, program: Program, config: Any) -> list[Choices]:
     kinds = [signature(module, config, index) for index, module in enumerate(modules)]
     likely = bool(getattr(config, "rope_interleave", False))
     open_ = {kinds.index(kind): _possible(program.layers[kinds.index(kind)], likely) for kind in kinds}
-    with _deterministic(), _small_window(model, config), torch.inference_mode():
+    with kernels.deterministic(), _small_window(model, config), torch.inference_mode():
         for begin in (0, _last_positions(config)):
             open_ = {index: [choices] for index, choices in _agreed(model, program, open_, begin).items()}
     return [open_[kinds.index(kind)][0] for kind in kinds]
@@ -244,17 +244,6 @@ def _compare_ends(model: Any, code: Code, tokens: torch.Tensor, given: torch.Ten
     errors = Errors.of(_stepped(code, tokens, embedded), given)
     if not errors.within(near, far):
         raise Unfit("programs.ends", cls=type(model).__name__, error=errors.median, bound=_bound(near.median))
-
-
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """Both sides by the path that does not depend on the number of rows."""
-    before = kernels.info()["deterministic"]
-    kernels.set_deterministic(True)
-    try:
-        yield
-    finally:
-        kernels.set_deterministic(before)
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def signalled(env, where, stand_in):
     code = f"import os, signal, sys\nsys.argv = [{stand_in[0]!r}, 'run', 'tiny', '-p', 'x']\n"
     code += f"sys.path.insert(0, {str(Path(stand_in[0]).parent)!r})\nfrom kt_cli import launch\n{where}\n"
     code += "import stand_in\nstand_in.command_line()\n"
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=20)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 1), (signal.SIGINT, 130)])

@@ -1,11 +1,10 @@
 """A release that cannot speak must not pass: known greedy beginnings of a real model's answers.
 
-The beginnings were read off transformers' eager float32 on the dense original; questions whose first
-tokens are near ties there are not used, since any rounding may turn those.
+The beginnings were read off transformers' eager float32 on the dense original; questions whose first 14
+tokens are near ties there (the two best closer than 0.17) are not used, since any rounding may turn those.
 """
 
 import pytest
-import torch
 
 from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.transformers
 
 CANARIES = {
     "What is photosynthesis?": "Photosynthesis is a vital biological process",
-    "Write two sentences about the sea.": "The sea is a vast and mysterious realm, teeming with life",
+    "What is gravity?": "Gravity is a fundamental concept in physics that describes the curvature of spacetime",
     "What is a mixture of experts?": "A mixture of experts refers to a collaborative and interdisciplinary approach",
 }
 
@@ -27,8 +26,7 @@ CANARIES = {
 @pytest.fixture(scope="module")
 def engine(demo_file):
     files = resolve(str(demo_file))
-    # float32 pages: two tokens of the second answer are so near that rounded keys change places
-    runner = runner_for(build(open_weights(files), lambda *_: None), dtype=torch.float32)
+    runner = runner_for(build(open_weights(files), lambda *_: None))
     engine = Engine(runner, load_tokenizer(files))
     yield engine
     engine.close()

@@ -21,9 +21,10 @@ from kt_core import kernels
 from kt_core.engine.loader import build
 from kt_core.engine.runners import runner_for
 from kt_core.kernels import reference
-from kt_core.models import resolve
+from kt_core.models import read_spec, resolve
 from kt_core.operators.experts import Experts
 from kt_core.operators.linear import Linear
+from kt_core.plan.cache import usual_kv_dtype
 from kt_core.weights import Matrix, Weights, decode_matrix, open_weights
 
 F32_BOUND = 1e-5  # max |difference| / max |logit|
@@ -66,6 +67,7 @@ class Case:
     logits: list[torch.Tensor]  # reference, per prompt [T, V]
     prompts: list[list[int]]
     policy: str
+    kv_dtype: torch.dtype  # as planned for the weights' formats
 
 
 def make(name: str, folder: Path, fixture: Callable[[str], Path]) -> Case:
@@ -73,8 +75,9 @@ def make(name: str, folder: Path, fixture: Callable[[str], Path]) -> Case:
     generator = torch.Generator().manual_seed(5)
     if source in TINY:
         dtype = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}[form]
-        save_tiny(source, folder, dtype)
-        ref, weights = from_folder(folder), open_weights(resolve(str(folder)))
+        path = folder
+        save_tiny(source, path, dtype)
+        ref, weights = from_folder(path), open_weights(resolve(str(path)))
         prompts = [torch.randint(0, 301, (n,), generator=generator).tolist() for n in (23, 9)]
         policy = {"F32": "f32", "BF16": "bf16", "F16": "f32"}[form]
     else:
@@ -88,7 +91,8 @@ def make(name: str, folder: Path, fixture: Callable[[str], Path]) -> Case:
             weights = Dequantised(weights)
     with torch.no_grad():
         logits = [ref(torch.tensor([p])).logits[0] for p in prompts]
-    return Case(weights, logits, prompts, policy)
+    formats = {"F32": 1} if isinstance(weights, Dequantised) else read_spec(resolve(str(path))).formats
+    return Case(weights, logits, prompts, policy, getattr(torch, usual_kv_dtype(formats)))
 
 
 def tokens(path: Path, text: str) -> list[int]:
@@ -143,7 +147,7 @@ def test_prefill(case, model):
 @torch.no_grad()
 def test_token_by_token_and_two_requests(case, model):
     """The runner's own way: a few prompt tokens at once, the rest one by one, then a second request."""
-    driver = Driver(runner_for(model, dtype=torch.float32), sequences=len(case.prompts))
+    driver = Driver(runner_for(model, dtype=case.kv_dtype), sequences=len(case.prompts))
     for prompt, expected in zip(case.prompts, case.logits, strict=True):
         check(case, driver.feed(prompt[:4], *([token] for token in prompt[4:])), expected[3:])
 

@@ -121,6 +121,17 @@ def test_too_long_a_context_names_the_one_that_fits() -> None:
     assert plan(machine(6), s, context=30_000, force=True).value("context") == 30_000
 
 
+@pytest.mark.parametrize(("formats", "expected"), [
+    ({"F32": 100}, "float32"), ({"F16": 90, "F32": 10}, "float32"), ({"BF16": 100}, "bfloat16"),
+    ({"Q4_K": 60, "F32": 5, "F16": 30}, "bfloat16"), ({"F16": 60, "Q8_0": 30}, "float32"),
+])  # fmt: skip
+def test_keys_and_values_are_rounded_where_the_weights_kernels_round(formats: dict[str, int], expected: str) -> None:
+    made = plan(machine(16), spec(formats=formats))
+    assert made.value("kv_dtype") == expected
+    other = {"float32": "bfloat16", "bfloat16": "float32"}[expected]
+    assert plan(machine(16), spec(formats=formats), kv_dtype=other).value("kv_dtype") == other
+
+
 def test_float32_keys_and_values_take_twice_the_memory() -> None:
     s = spec(4, kv=400_000, context=32_768)
     contexts = [plan(machine(8), s, kv_dtype=dtype).value("context") for dtype in ("bfloat16", "float32")]

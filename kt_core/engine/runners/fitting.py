@@ -1,7 +1,6 @@
 """Whether a model can run on pages: found by running it on a few tokens, never by its name."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,21 +37,10 @@ def paged_runner(model: Any, max_context: int | None, dtype: torch.dtype) -> Pag
     _check_rotation(model, facts.max_context)
     windows = _windows(model)
     tokens = [_tokens(sum(pieces), facts.vocab, seed) for seed, pieces in enumerate(PIECES)]
-    with _deterministic():
+    with kernels.deterministic():
         layers, expected, logits = _reference(facts, tokens, windows)
         _compare(PagedRunner(model, max_context, torch.float32, layers), tokens, expected, logits)
     return PagedRunner(model, max_context, dtype, layers)
-
-
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """Kernels whose results do not depend on the number of rows, for the length of a block."""
-    before = kernels.info()["deterministic"]
-    kernels.set_deterministic(True)
-    try:
-        yield
-    finally:
-        kernels.set_deterministic(before)
 
 
 def _check_rotation(model: Any, max_context: int) -> None:
