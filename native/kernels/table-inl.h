@@ -56,22 +56,22 @@ struct KernelOf<F> {
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.
 template <class F, int R>
-void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, size_t ahead) {
+void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, Asking ask) {
     const uint8_t* rows[R];
     F32x16 sum[R];
     KT_UNROLL for (int r = 0; r < R; ++r) {
         rows[r] = a.rows[m + r];
         sum[r] = zero_f32();
     }
-    F::template block<R>(panel, a.k, rows, sum, ahead);
+    F::template block<R>(panel, a.k, rows, sum, ask);
     KT_UNROLL for (int r = 0; r < R; ++r) store(out + r * a.out_stride, sum[r]);
 }
 
 template <class F, int R>
-void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, size_t ahead) {
+void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, Asking ask) {
     if constexpr (R > 0) {
-        if (a.row_count - m == R) return row_block<F, R>(a, panel, m, out, ahead);
-        last_rows<F, R - 1>(a, panel, m, out, ahead);
+        if (a.row_count - m == R) return row_block<F, R>(a, panel, m, out, ask);
+        last_rows<F, R - 1>(a, panel, m, out, ask);
     }
 }
 
@@ -84,11 +84,12 @@ void matmul(const MatmulArgs& a) {
     for (size_t p = 0; p < a.panel_count; ++p) {
         const uint8_t* panel = a.panels + p * a.panel_bytes;
         float* const out = a.out + p * kPanelRows;
-        size_t m = 0, ahead = kAhead;
-        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ahead = a.panel_bytes) {
-            row_block<F, kRowBlock>(a, panel, m, out + m * a.out_stride, ahead);
+        size_t m = 0;
+        Asking ask{kAhead, a.asks};
+        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ask = {a.panel_bytes, false}) {
+            row_block<F, kRowBlock>(a, panel, m, out + m * a.out_stride, ask);
         }
-        last_rows<F, kRowBlock - 1>(a, panel, m, out + m * a.out_stride, ahead);
+        last_rows<F, kRowBlock - 1>(a, panel, m, out + m * a.out_stride, ask);
     }
 }
 

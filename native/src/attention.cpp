@@ -255,6 +255,7 @@ void Attention::prepare(const Worker& worker, const Tile& tile, AttendArgs& args
             .value_panels = layout_.value_panels(),
             .value_offset = layout_.key_bytes(),
             .block_bytes = layout_.head_bytes(),
+            .asks = kernels_.asks,
             .shared = layout_.shared,
             .q = q,
             .rows = rows(tile),

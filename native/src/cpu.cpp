@@ -117,6 +117,19 @@ Features cpu_features() {
     return features;
 }
 
+bool looks_ahead_within_pages() {
+#if defined(__x86_64__)
+    static const bool intel = [] {
+        constexpr unsigned kGenuineIntel[] = {0x756e6547, 0x49656e69, 0x6c65746e};  // as cpuid spells it
+        const Registers r = cpuid(0, 0);
+        return r.ebx == kGenuineIntel[0] && r.edx == kGenuineIntel[1] && r.ecx == kGenuineIntel[2];
+    }();
+    return intel;
+#else
+    return false;
+#endif
+}
+
 int allowed_cpus() {
     cpu_set_t set;
     CPU_ZERO(&set);

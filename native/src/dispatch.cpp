@@ -106,6 +106,7 @@ void fill_empty(LayerOps& out, const LayerOps& below) {
 Kernels resolve(const Tier& top, Features features) {
     Kernels out{};
     out.name = top.name;
+    out.asks = looks_ahead_within_pages();
     for (const Tier* tier = &top; tier >= kTiers; --tier) {
         if (!runnable(*tier, features)) continue;
         const KernelTable& table = *tier->table;

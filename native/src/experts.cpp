@@ -284,8 +284,8 @@ struct Experts::Chunk {
 
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
                   float* to) const {
-        layer.kernels_.formats[m.format].matmul(
-            {m.panels + panel * m.stride, m.panel_bytes, width, m.cols, rows, count, to, width * kPanelRows});
+        layer.kernels_.formats[m.format].matmul({m.panels + panel * m.stride, m.panel_bytes, width, m.cols,
+                                                 rows, count, to, width * kPanelRows, layer.kernels_.asks});
     }
     void multiply(const Worker& worker, const PanelMatrix& m, size_t panel, size_t width, const Tiles& rows,
                   size_t row, size_t count, float* to, const PanelMatrix* second = nullptr) const {

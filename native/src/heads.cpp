@@ -64,7 +64,7 @@ void HeadLinear::forward(Pool::Lease& lease, const HeadRows& x, Dtype dtype, siz
             rows[i] = row;
         }
         format.matmul({weights_[head].panels, shape.panel_bytes, shape.panel_count(), shape.cols, rows, count,
-                       out, width});
+                       out, width, kernels_.asks});
         for (size_t i = 0; i < count; ++i) {
             write_row(out + i * width, shape.rows, dtype, row_at(y, dtype, first + i, head), 0);
         }

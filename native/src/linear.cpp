@@ -119,7 +119,8 @@ struct Linear::Products {
         const size_t height = std::min(kRowsPerTask, count - m);
         const size_t width = std::min(blocks[i], weight.panel_count() - p);
         linear.format().matmul({weight.panels + p * weight.stride, weight.panel_bytes, width, linear.cols_,
-                                rows[linear.policy()] + m, height, tile, width * kPanelRows});
+                                rows[linear.policy()] + m, height, tile, width * kPanelRows,
+                                linear.kernels_.asks});
         linear.finish(targets[i], m, height, (linear.begins_[part] + p) * kPanelRows, width * kPanelRows,
                       tile);
     }

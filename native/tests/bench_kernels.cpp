@@ -1,9 +1,9 @@
-// Rates of the kernels alone, without layers, threads or Python: `kt_bench_kernels cache|memory FORMAT ...`.
+// Rates of the kernels alone, without layers or Python: `kt_bench_kernels cache|memory THREADS FORMAT ...`.
 //
-// cache: panels that the second cache holds, the best of many short runs, which other programs on the machine
-// hardly change. memory: 256 MiB of panels between two plain reads, median and spread of five; run it with a
-// real-time priority (chrt -f 10) where others compute. INT4:G is INT4 with groups of G. GB/s of panels for
-// one row, then GFLOP/s. COLUMNS_OF_WEIGHT in the environment: 2048.
+// cache: panels that each thread's second cache holds, the best of many short runs, which other programs on
+// the machine hardly change. memory: 256 MiB of panels between two plain reads, median and spread of five;
+// run it with a real-time priority (chrt -f 10) where others compute. INT4:G is INT4 with groups of G. GB/s
+// of panels for one row, then GFLOP/s. In the environment: COLUMNS_OF_WEIGHT (2048); MOST_ROWS (64).
 
 #include <algorithm>
 #include <array>
@@ -72,14 +72,17 @@ class Weight {
 // Panels, as many as `bytes` hold, and prepared rows that meet them.
 class Product {
   public:
-    Product(const Kernels& kernels, const Weight& weight, size_t bytes)
-        : entry_(kernels.formats[weight.stored.format]),
+    Product(Pool& pool, const Kernels& kernels, const Weight& weight, size_t bytes)
+        : pool_(pool),
+          threads_(static_cast<size_t>(pool.settings().threads)),
+          asks_(kernels.asks),
+          entry_(kernels.formats[weight.stored.format]),
           cols_(weight.stored.cols),
           panel_bytes(panel_shape(kernels, weight.stored, 0, kPanels).panel_bytes),
           panels(std::max<size_t>(bytes / panel_bytes / kTaskPanels, 1) * kTaskPanels),
           memory_((panels + 1) * panel_bytes),
           prepared_(kMostRows * prepared_bytes(entry_.info->policy, cols_)),
-          out_(kMostRows * kTaskPanels * kPanelRows) {
+          out_(threads_ * kOut) {
         for (size_t p = 0; p < panels; ++p) entry_.pack(weight.stored, p % kPanels * kPanelRows, at(p));
         std::mt19937 random(1);
         std::normal_distribution<float> normal;
@@ -92,14 +95,24 @@ class Product {
         }
     }
 
+    // Each thread passes its own share of the panels `repeats` times.
     double seconds(size_t rows, size_t repeats) {
+        const size_t tasks = panels / kTaskPanels;
+        std::vector<size_t> begins;
+        for (size_t n = 0; n <= threads_; ++n) begins.push_back(tasks * n / threads_ * repeats);
+        Phase phase;
+        phase.set(begins, false, threads_);
+        Pool::Lease lease(pool_);
         const double start = now();
-        for (size_t i = 0; i < repeats; ++i) {
-            for (size_t p = 0; p < panels; p += kTaskPanels) {
-                entry_.matmul({at(p), panel_bytes, kTaskPanels, cols_, rows_.data(), rows, out_.data(),
-                               kTaskPanels * kPanelRows});
-            }
-        }
+        lease.parallel([&](const Worker& worker) {
+            phase.run(worker, [&](size_t i, size_t n) {
+                const size_t first = begins[n] / repeats, own = begins[n + 1] / repeats - first;
+                const size_t p = (first + (i - begins[n]) % own) * kTaskPanels;
+                entry_.matmul({at(p), panel_bytes, kTaskPanels, cols_, rows_.data(), rows,
+                               out_.data() + static_cast<size_t>(worker.index) * kOut,
+                               kTaskPanels * kPanelRows, asks_});
+            });
+        });
         return (now() - start) / static_cast<double>(repeats);
     }
 
@@ -111,6 +124,11 @@ class Product {
   private:
     uint8_t* at(size_t panel) { return memory_.data() + panel * panel_bytes; }
 
+    static constexpr size_t kOut = kMostRows * kTaskPanels * kPanelRows;
+
+    Pool& pool_;
+    size_t threads_;
+    bool asks_;
     const FormatEntry& entry_;
     size_t cols_;
 
@@ -123,8 +141,9 @@ class Product {
     std::vector<const uint8_t*> rows_;
 };
 
-void from_cache(Product& product) {
+void from_cache(Product& product, size_t most) {
     for (const size_t rows : kRows) {
+        if (rows > most) break;
         double best = 1e9;
         for (int i = 0; i < 150; ++i) best = std::min(best, product.seconds(rows, rows < 4 ? 4 : 1));
         if (rows == 1) std::printf(" %5.1f GB/s", product.bytes() / best / 1e9);
@@ -132,8 +151,9 @@ void from_cache(Product& product) {
     }
 }
 
-void from_memory(Product& product, const ReadProbe& probe) {
+void from_memory(Product& product, const ReadProbe& probe, size_t most) {
     for (const size_t rows : kRows) {
+        if (rows > most) break;
         std::array<double, 5> rates, shares;
         for (size_t i = 0; i < rates.size(); ++i) {
             const double before = probe.rate();
@@ -150,19 +170,31 @@ void from_memory(Product& product, const ReadProbe& probe) {
 
 }  // namespace
 
+namespace {
+
+size_t number(const char* text, size_t otherwise) {
+    return text ? std::stoul(text) : otherwise;
+}
+
+}  // namespace
+
 int main(int count, char** arguments) {
-    const bool memory = count > 1 && std::string(arguments[1]) == "memory";
-    const char* const columns = std::getenv("COLUMNS_OF_WEIGHT");
+    if (count < 4) return std::puts("usage: kt_bench_kernels cache|memory THREADS FORMAT ..."), 2;
+    const bool memory = std::string(arguments[1]) == "memory";
+    const size_t threads = number(arguments[2], 1), columns = number(std::getenv("COLUMNS_OF_WEIGHT"), 2048),
+                 most = number(std::getenv("MOST_ROWS"), kMostRows);
     const Kernels& all = kernels();
-    Pool pool(1);
+    std::vector<int> cpus;
+    for (size_t i = 0; i < threads; ++i) cpus.push_back(static_cast<int>(i));
+    Pool pool({{static_cast<int>(threads), cpus}});
     const ReadProbe probe(pool, memory ? kMemory : 1);
-    for (int i = 2; i < count; ++i) {
-        const Weight weight(all, arguments[i], columns ? std::stoul(columns) : 2048);
-        Product product(all, weight, memory ? kMemory : kCache);
+    for (int i = 3; i < count; ++i) {
+        const Weight weight(all, arguments[i], columns);
+        Product product(pool, all, weight, memory ? kMemory : kCache * threads);
         std::printf(
             "%-13s %5.2f bits", arguments[i],
             8.0 * static_cast<double>(product.panel_bytes) / 16 / static_cast<double>(weight.stored.cols));
-        memory ? from_memory(product, probe) : from_cache(product);
+        memory ? from_memory(product, probe, most) : from_cache(product, most);
         std::printf(" GFLOP/s\n");
         std::fflush(stdout);
     }

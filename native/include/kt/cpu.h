@@ -42,6 +42,10 @@ std::vector<std::string> names_of(Features features);
 // Asked once a process: cpuid, XCR0 and, for AMX, the kernel's permission request.
 Features cpu_features();
 
+// Whether the core's own look-ahead in memory ends with a page of 4 KiB, as on Intel's CPUs: then even a
+// plain stream is faster where the program asks for what comes, as long as it computes in between.
+bool looks_ahead_within_pages();
+
 // CPUs that this process may run on.
 int allowed_cpus();
 

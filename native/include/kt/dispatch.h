@@ -40,6 +40,7 @@ Choice choose(Features features, std::string_view forced);
 struct Kernels : KernelTable {
     const char* provider[kFormatSlots];  // the tier that each format's matmul came from
     const char* prefill_provider;        // the tier that the prefill path came from
+    bool asks;  // calls of few rows ask for weights ahead: where the CPU's own look-ahead ends early
 
     // Rows from which the prefill path multiplies a weight of that format; SIZE_MAX: never. In deterministic
     // mode only where both paths give the same bits.

@@ -25,6 +25,7 @@ struct AttendArgs {
     size_t value_panels;   // of 16 columns
     size_t value_offset;   // from a block's keys to its values
     size_t block_bytes;    // of both
+    bool asks;             // for keys and values ahead of their use, also with few rows
     bool shared;           // values are the keys' first columns, and there are no others
     const uint8_t* q;      // [rows][key_steps] steps of 4 bytes, as the keys' type
     size_t rows;

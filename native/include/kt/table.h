@@ -105,6 +105,7 @@ struct MatmulArgs {
     size_t row_count;
     float* out;
     size_t out_stride;  // floats, >= 16 * panel_count
+    bool asks = false;  // for weights ahead of their use, also where few rows meet them
 };
 using MatmulFn = void (*)(const MatmulArgs&);
 

@@ -23,7 +23,7 @@ KT_INLINE void put_group(const RowPointers& rows, size_t k, uint8_t* q) {
 // sum[r] += scale * products of `count` columns, which begin `at` bytes into the prepared rows.
 template <int R, class Factor>
 KT_INLINE void add_fours(const uint8_t* q, size_t count, const uint8_t* const* rows, size_t at, Factor scale,
-                         F32x16* sum, size_t ahead) {
+                         F32x16* sum, Asking ask) {
     F32x16 part[R][kChains];
     KT_UNROLL for (int r = 0; r < R; ++r) {
         KT_UNROLL for (int c = 0; c < kChains; ++c) part[r][c] = zero_f32();
@@ -31,7 +31,7 @@ KT_INLINE void add_fours(const uint8_t* q, size_t count, const uint8_t* const* r
     for (const size_t end = at + 2 * count; at < end; at += 2 * kGroup) {
         // Unrolled, so that the end of so short a loop is foreseen.
         KT_UNROLL for (size_t i = 0; i < kGroup / 4; ++i, q += 64) {
-            prefetch<R, 64, 2>(q, ahead);
+            prefetch<R, 64, 2>(q, ask);
             const Fours w = load_e4m3(q);
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 const uint8_t* const a = rows[r] + at + 8 * i;
@@ -84,17 +84,17 @@ struct E4m3Values {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         const F32x16 row_scales = multiply(load_f32(panel), kE4m3Unit);
         const uint8_t *q = panel + 64, *scales = q;
         for (size_t begin = 0; begin < k; begin += F::kStep) {
             if (begin % F::kChunk == 0) {
                 scales = q;
                 q += 64;
-                prefetch<R, 64, 2>(scales, ahead);
+                prefetch<R, 64, 2>(scales, ask);
             }
             const size_t count = k - begin < F::kStep ? k - begin : F::kStep;
-            add_fours<R>(q, count, rows, 2 * begin, F::factor(scales, begin % F::kChunk), sum, ahead);
+            add_fours<R>(q, count, rows, 2 * begin, F::factor(scales, begin % F::kChunk), sum, ask);
             q += kPanelRows * count;
         }
         KT_UNROLL for (int r = 0; r < R; ++r) sum[r] = multiply_add(sum[r], row_scales, zero_f32());

@@ -38,10 +38,10 @@ struct Grouped {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += F::info.step_bytes) {
-            prefetch<R, F::info.step_bytes>(panel, ahead);
+            prefetch<R, F::info.step_bytes>(panel, ask);
             I32x16 dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 dots[r] = F::Planes::template start<1, 1>(rows[r] + at + offsetof(Group32, sums));

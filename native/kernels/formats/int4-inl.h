@@ -39,13 +39,13 @@ struct INT4 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         const Int4Head head = load_as<Int4Head>(panel);
         panel += kInt4Head;
         const size_t group_bytes = head.group / kGroup * sizeof(Group32);
         I32x16 zeros = all_zeros(-8);
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);) {
-            prefetch<R, kPanelRows * 5>(panel, ahead);
+            prefetch<R, kPanelRows * 5>(panel, ask);
             const F32x16 d = load_scales(head.scale, panel);
             panel += kPanelRows * scale_bytes(head.scale);
             if (head.zeros) {
@@ -55,7 +55,7 @@ struct INT4 {
             F32x16 part[R];
             KT_UNROLL for (int r = 0; r < R; ++r) part[r] = zero_f32();
             for (const size_t end = at + group_bytes; at < end; at += sizeof(Group32), panel += 256) {
-                prefetch<R, 256>(panel, ahead);
+                prefetch<R, 256>(panel, ask);
                 I32x16 dots[R];
                 KT_UNROLL for (int r = 0; r < R; ++r) {
                     dots[r] = times_sums(zeros, rows[r] + at + offsetof(Group32, sums));

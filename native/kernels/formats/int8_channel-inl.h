@@ -29,11 +29,11 @@ struct INT8_CHANNEL {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         const F32x16 d = load_f32(panel);
         panel += 64;
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); at += sizeof(Group32), panel += 512) {
-            prefetch<R, 512, 4>(panel, ahead);
+            prefetch<R, 512, 4>(panel, ask);
             I32x16 dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 dots[r] = start_128<1, 1>(rows[r] + at + offsetof(Group32, sums));

@@ -51,11 +51,11 @@ struct NVFP4 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         const size_t groups = k / kGroup;
         for (size_t g = 0, at = 0; g < groups; ++g, at += sizeof(Group32)) {
             const uint8_t *const scales = scales_of(panel, g), *const q = nibbles_of(panel, g);
-            prefetch<R, kChunkBytes / 2>(scales + kChunkBytes / 2 * (g % 2) - 32 * (g % 2), ahead);
+            prefetch<R, kChunkBytes / 2>(scales + kChunkBytes / 2 * (g % 2) - 32 * (g % 2), ask);
             I32x16 first[R], second[R];
             KT_UNROLL for (int r = 0; r < R; ++r) {
                 first[r] = E2M1::start<1, 0>(rows[r] + at + offsetof(Group32, sums));

@@ -42,10 +42,10 @@ struct Q4_1 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += info.step_bytes) {
-            prefetch<R, info.step_bytes>(panel, ahead);
+            prefetch<R, info.step_bytes>(panel, ask);
             NibbleSum dots[R];
             KT_UNROLL for (int r = 0; r < R; ++r) dots[r] = nibble_start();
             KT_UNROLL for (int v = 0; v < 4; ++v) {

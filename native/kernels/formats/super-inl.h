@@ -137,7 +137,7 @@ struct SuperBlock {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                size_t ahead) {
+                                Asking ask) {
         alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); panel += F::info.step_bytes) {
             const Subs subs = F::subs(panel, buffer);
@@ -147,7 +147,7 @@ struct SuperBlock {
             for (size_t g = 0; g < kGroups; ++g, at += sizeof(Group32)) {
                 const auto [q, scales] = F::group(panel, subs, g, scratch);
                 prefetch<R, F::info.step_bytes / kGroups, F::kAskFrom>(
-                    panel + g * (F::info.step_bytes / kGroups), ahead);
+                    panel + g * (F::info.step_bytes / kGroups), ask);
                 I32x16 sums[R];
                 KT_UNROLL for (int r = 0; r < R; ++r) sums[r] = zero_i32();
                 if constexpr (F::kSub == kGroup) {

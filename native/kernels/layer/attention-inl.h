@@ -78,7 +78,7 @@ KT_INLINE void for_row_blocks(size_t rows, Body&& body) {
 // Asking for the first cache hurts, and with fewer rows a core keeps up by itself: 8 rows on one Zen 4
 // core 13.5 GB/s without, 13.3 with 4 KiB ahead into the first cache, 19.1 so; 4 rows 20.1, 15.9, 22.8; 1
 // row 23.6, 17.6, 19.2. With more rows than share a vector the arithmetic takes longer than the memory
-// anyway.
+// anyway. Where the core's look-ahead ends with a page, any number of rows asks (AttendArgs::asks).
 constexpr size_t kAskBytes = 8192;
 constexpr int kAskFrom = 4;
 
@@ -96,10 +96,10 @@ struct Reading {
 
 template <class C, int R, bool Ask>
 KT_INLINE void add_steps(const uint8_t* panel, size_t steps, const uint8_t* const* rows, const uint8_t* ahead,
-                         F32x16* sum) {
+                         bool always, F32x16* sum) {
 #pragma GCC unroll 4
     for (size_t i = 0; i < steps; ++i) {
-        if constexpr (Ask && R >= kAskFrom) __builtin_prefetch(ahead + kStepBytes * i, 0, 2);
+        if (Ask && (R >= kAskFrom || always)) __builtin_prefetch(ahead + kStepBytes * i, 0, 2);
         const auto w = C::load(panel + kStepBytes * i);
         KT_UNROLL for (int r = 0; r < R; ++r) sum[r] = C::add(sum[r], w, rows[r] + 4 * i);
     }
@@ -126,7 +126,7 @@ void score(const AttendArgs& a, const uint8_t* keys, const Reading& reading, Liv
                 q[r] = a.q + (row + r) * row_bytes;
                 sum[r] = zero_f32();
             }
-            add_steps<C, R, Ask>(panel, a.key_steps, q, Ask ? reading.ahead(panel) : nullptr, sum);
+            add_steps<C, R, Ask>(panel, a.key_steps, q, Ask ? reading.ahead(panel) : nullptr, a.asks, sum);
             KT_UNROLL for (int r = 0; r < R; ++r) store(a.scores + (row + r) * a.page + p * kLanes, sum[r]);
         });
     }
@@ -223,7 +223,7 @@ void add_values(const AttendArgs& a, const uint8_t* values, const Reading& readi
                 sum[r] = multiply(load_f32(out + r * stride), a.factors[row + r]);
             }
             add_steps<C, R, Ask>(panel + first * kStepBytes, whole - first, weights,
-                                 Ask ? reading.ahead(panel) : nullptr, sum);
+                                 Ask ? reading.ahead(panel) : nullptr, a.asks, sum);
             if (live.end % C::kPerStep) {  // the last key has no partner yet
                 const auto last = C::load_half(panel + whole * kStepBytes);
                 KT_UNROLL for (int r = 0; r < R; ++r) {
