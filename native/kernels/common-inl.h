@@ -40,10 +40,13 @@ KT_INLINE uint16_t f32_to_bf16(float x) {
     return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
 }
 
-// How far ahead of their use weights are asked for, and whether also with fewer rows than a format wants.
+// How far ahead of their use weights are asked for; whether also with fewer rows than a format wants; and
+// where reading ends, to go on `jump` further.
 struct Asking {
     size_t bytes;
     bool always;
+    const uint8_t* end;
+    ptrdiff_t jump;
 };
 
 // Asks for Bytes that lie so far ahead, into the second cache: the core's own look-ahead brings them from
@@ -60,8 +63,9 @@ template <int R, size_t Bytes, int From = 3>
 KT_INLINE void prefetch(const uint8_t* panel, Asking ask) {
     constexpr int kSecondCache = 2;
     if (R >= From || ask.always) {
-        for (size_t line = 0; line < Bytes; line += 64)
-            __builtin_prefetch(panel + ask.bytes + line, 0, kSecondCache);
+        const uint8_t* at = panel + ask.bytes;
+        if (at >= ask.end) at += ask.jump;
+        for (size_t line = 0; line < Bytes; line += 64) __builtin_prefetch(at + line, 0, kSecondCache);
     }
 }
 

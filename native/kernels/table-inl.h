@@ -81,12 +81,14 @@ constexpr size_t kAhead = 8192;
 
 template <class F>
 void matmul(const MatmulArgs& a) {
+    const uint8_t* const end = a.panels + a.panel_count * a.panel_bytes;
+    const ptrdiff_t jump = a.next ? a.next - end : 0;
     for (size_t p = 0; p < a.panel_count; ++p) {
         const uint8_t* panel = a.panels + p * a.panel_bytes;
         float* const out = a.out + p * kPanelRows;
         size_t m = 0;
-        Asking ask{kAhead, a.asks};
-        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ask = {a.panel_bytes, false}) {
+        Asking ask{kAhead, a.asks, end, jump};
+        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ask = {a.panel_bytes, false, end, jump}) {
             row_block<F, kRowBlock>(a, panel, m, out + m * a.out_stride, ask);
         }
         last_rows<F, kRowBlock - 1>(a, panel, m, out + m * a.out_stride, ask);

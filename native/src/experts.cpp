@@ -41,6 +41,9 @@ constexpr size_t kMostTokens = 4096;
 // What a down task multiplies at least, in bytes of weights times rows: it outweighs the wait for a turn.
 constexpr size_t kRunBytes = size_t{64} << 10;
 
+// Bytes of weights that a thread asks for before it can use them: as far as kernels ask ahead.
+constexpr size_t kAskFirst = 8192;
+
 // From more tokens than these on, sums are what a down task waits for, and it gets this share of the work.
 constexpr size_t kFewTokens = 64;
 constexpr size_t kTasksPerThread = 8;
@@ -73,6 +76,13 @@ struct Task {
     size_t width;
     size_t row;
     size_t count;
+};
+
+// Columns of y, from a panel of the part on, for a run of groups; they wait for their turn at the block.
+struct DownTask {
+    size_t run;
+    size_t block;
+    size_t panel;
 };
 
 // A tile of gathered inputs.
@@ -245,6 +255,8 @@ struct Experts::Chunk {
     size_t lanes = 1;               // of each part
     size_t* down_blocks = nullptr;  // those of down's columns that begin the lanes, and the end
     size_t bytes = 0;               // of weights that pass through the kernels
+    size_t* task_begins = nullptr;  // of the lanes
+    size_t* down_begins = nullptr;
     Phase preparing{}, gathering{}, multiplying{}, summing{};
 
     const Prefill& path() const { return layer.kernels_.prefill; }
@@ -259,17 +271,32 @@ struct Experts::Chunk {
     void list_runs();
     void allocate();
     void allocate_hidden();
+    void ask_first(const Worker& worker) const;
     void prepare_tokens(const Worker& worker);
     void gather_tokens(const Worker& worker);
     void gate_up(const Worker& worker);
-    void gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count);
+    void gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count, const uint8_t* next);
     void gate_up_rows_at_once(const Worker& worker, const Task& task, size_t row, size_t count);
-    void gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count);
+    void gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count,
+                            const uint8_t* next);
     void keep_hidden(const Worker& worker, const Task& task, size_t row, size_t count, const float* h,
                      size_t stride);
     void down(const Worker& worker);
-    void down_group(const Worker& worker, const Group& group, size_t part, size_t panel, size_t width);
+    void down_group(const Worker& worker, size_t g, size_t part, size_t panel, size_t width,
+                    const uint8_t* next);
     void add(const Group& group, size_t row, size_t count, size_t begin, size_t stride, const float* out);
+
+    // Where the weights of a gate/up task begin, of a group's down product, and of a down task of lane n;
+    // null after its last.
+    const uint8_t* gate_of(size_t task) const;
+    const uint8_t* down_at(size_t g, size_t part, size_t panel) const;
+    const uint8_t* down_of(size_t task, size_t n) const;
+
+    DownTask down_task(size_t i, size_t n) const {
+        const size_t first = down_blocks[n], blocks = down_blocks[n + 1] - first, at = i - run_count * first;
+        const size_t block = first + at % blocks;
+        return {at / blocks, block, (block - down_blocks[n / lanes * lanes]) * down_width};
+    }
 
     float* out(const Worker& worker) const { return outs + worker.index * 2 * kOutFloats; }
     uint8_t* row_scratch(const Worker& worker) const { return row_memory + worker.index * row_stride; }
@@ -283,9 +310,10 @@ struct Experts::Chunk {
     }
 
     void multiply(const PanelMatrix& m, size_t panel, size_t width, const uint8_t* const* rows, size_t count,
-                  float* to) const {
+                  float* to, const uint8_t* next) const {
         layer.kernels_.formats[m.format].matmul({m.panels + panel * m.stride, m.panel_bytes, width, m.cols,
-                                                 rows, count, to, width * kPanelRows, layer.kernels_.asks});
+                                                 rows, count, to, width * kPanelRows, layer.kernels_.asks,
+                                                 next});
     }
     void multiply(const Worker& worker, const PanelMatrix& m, size_t panel, size_t width, const Tiles& rows,
                   size_t row, size_t count, float* to, const PanelMatrix* second = nullptr) const {
@@ -348,7 +376,7 @@ void Experts::Chunk::list_tasks() {
     tiles = lease.scratch<TileTask>(kTiles, tile_count);
     const size_t tiled_width = prefill_width(panels, row_tasks, lease.threads());
     const size_t ranges = parts() * lanes;
-    size_t* const begins = lease.scratch<size_t>(kTaskBegins, ranges + 1);
+    size_t* const begins = task_begins = lease.scratch<size_t>(kTaskBegins, ranges + 1);
     for (size_t part = 0; part < parts(); ++part) {
         const size_t first = task_count;
         for (size_t g = 0; g < group_count; ++g) list_group_tasks(g, part, tiled_width);
@@ -408,7 +436,7 @@ void Experts::Chunk::list_runs() {
     runs[run_count] = group_count;
     const size_t ranges = parts() * lanes;
     down_blocks = lease.scratch<size_t>(kDownBlocks, ranges + 1);
-    size_t* const begins = lease.scratch<size_t>(kDownBegins, ranges + 1);
+    size_t* const begins = down_begins = lease.scratch<size_t>(kDownBegins, ranges + 1);
     size_t blocks = 0;
     for (size_t n = 0; n < ranges; ++n) {
         const size_t part = n / lanes, lane = n % lanes;
@@ -481,6 +509,14 @@ void Experts::Chunk::allocate_hidden() {
     }
 }
 
+// What the worker multiplies first, so that it need not wait for it once tokens are prepared.
+void Experts::Chunk::ask_first(const Worker& worker) const {
+    const size_t n = multiplying.first_lane(worker);
+    if (task_begins[n] == task_begins[n + 1]) return;
+    const uint8_t* const at = gate_of(task_begins[n]);
+    for (size_t line = 0; line < kAskFirst; line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
 void Experts::Chunk::prepare_tokens(const Worker& worker) {
     preparing.run(worker, [&](size_t t, size_t) {
         const float* x =
@@ -509,38 +545,59 @@ void Experts::Chunk::gather_tokens(const Worker& worker) {
 }
 
 void Experts::Chunk::gate_up(const Worker& worker) {
-    multiplying.run(worker, [&](size_t i, size_t) {
+    multiplying.run(worker, [&](size_t i, size_t n) {
         const Task& task = tasks[i];
         const size_t most = groups[task.group].tiled() ? task.count : kRowsPerTask;
+        const uint8_t* const next = i + 1 < task_begins[n + 1] ? gate_of(i + 1) : down_of(down_begins[n], n);
         for (size_t row = 0; row < task.count; row += most) {
-            gate_up_rows(worker, task, task.row + row, std::min(most, task.count - row));
+            gate_up_rows(worker, task, task.row + row, std::min(most, task.count - row), next);
         }
     });
 }
 
+const uint8_t* Experts::Chunk::gate_of(size_t task) const {
+    const Task& t = tasks[task];
+    const PanelMatrix& gate = layer.experts_[groups[t.group].expert].parts[t.part].gate;
+    return gate.panels + t.panel * gate.stride;
+}
+
+const uint8_t* Experts::Chunk::down_at(size_t g, size_t part, size_t panel) const {
+    const PanelMatrix& down = layer.experts_[groups[g].expert].parts[part].down;
+    return down.panels + panel * down.stride;
+}
+
+const uint8_t* Experts::Chunk::down_of(size_t task, size_t n) const {
+    if (task >= down_begins[n + 1] || group_count == 0) return nullptr;
+    const DownTask t = down_task(task, n);
+    return down_at(runs[t.run], n / lanes, t.panel);
+}
+
 // h of a task's columns.
-void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count) {
+void Experts::Chunk::gate_up_rows(const Worker& worker, const Task& task, size_t row, size_t count,
+                                  const uint8_t* next) {
     const Group& group = groups[task.group];
     const Part& part = layer.experts_[group.expert].parts[task.part];
     const bool gated = layer.gating_.has_gate();
     if (gated && group.gate && group.up && part.gate.format == part.up.format) {
         return gate_up_rows_at_once(worker, task, row, count);
     }
-    if (part.woven) return gate_up_rows_woven(worker, task, row, count);
+    if (part.woven) return gate_up_rows_woven(worker, task, row, count, next);
     float* const gate = out(worker);
     float* const up = gate + kOutFloats;
     const size_t stride = task.width * kPanelRows;
-    const auto product = [&](const PanelMatrix& m, const float* bias, bool tiled, float* to) {
+    const auto product = [&](const PanelMatrix& m, const float* bias, bool tiled, float* to,
+                             const uint8_t* after) {
         if (tiled) {
             multiply(worker, m, task.panel, task.width, group.inputs, row, count, to);
         } else {
             multiply(m, task.panel, task.width,
-                     token_rows[static_cast<size_t>(policy(m))] + group.first + row, count, to);
+                     token_rows[static_cast<size_t>(policy(m))] + group.first + row, count, to, after);
         }
         add_bias(from_column(bias, task), stride, count, stride, to);
     };
-    if (gated) product(part.gate, part.gate_bias, group.gate, gate);
-    product(part.up, part.up_bias, group.up, up);
+    if (gated)
+        product(part.gate, part.gate_bias, group.gate, gate, part.up.panels + task.panel * part.up.stride);
+    product(part.up, part.up_bias, group.up, up, next);
     activate(gate, up, count * stride, gate);
     keep_hidden(worker, task, row, count, gate, stride);
 }
@@ -562,13 +619,14 @@ void Experts::Chunk::gate_up_rows_at_once(const Worker& worker, const Task& task
 }
 
 // The same by the direct path where panels of gate and of up take turns: so do their columns in the results.
-void Experts::Chunk::gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count) {
+void Experts::Chunk::gate_up_rows_woven(const Worker& worker, const Task& task, size_t row, size_t count,
+                                        const uint8_t* next) {
     const Group& group = groups[task.group];
     const Part& part = layer.experts_[group.expert].parts[task.part];
     float* const both = out(worker);
     const size_t stride = 2 * task.width * kPanelRows;
     multiply(part.gate, task.panel, 2 * task.width,
-             token_rows[static_cast<size_t>(policy(part.gate))] + group.first + row, count, both);
+             token_rows[static_cast<size_t>(policy(part.gate))] + group.first + row, count, both, next);
     const float* const gate_bias = from_column(part.gate_bias, task);
     const float* const up_bias = from_column(part.up_bias, task);
     for (size_t p = 0; p < task.width; ++p) {
@@ -608,9 +666,8 @@ void Experts::Chunk::keep_hidden(const Worker& worker, const Task& task, size_t 
 // it already.
 void Experts::Chunk::down(const Worker& worker) {
     summing.run(worker, [&](size_t i, size_t n) {
-        const size_t first = down_blocks[n], blocks = down_blocks[n + 1] - first, part = n / lanes;
-        const size_t at = i - run_count * first, run = at / blocks, block = first + at % blocks;
-        const size_t panel = (block - down_blocks[part * lanes]) * down_width;
+        const auto [run, block, panel] = down_task(i, n);
+        const size_t part = n / lanes;
         const size_t width = std::min(down_width, layer.outer_[part + 1] - layer.outer_[part] - panel);
         const size_t begin = (layer.outer_[part] + panel) * kPanelRows;
         const size_t columns = std::min(width * kPanelRows, layer.hidden_ - begin);
@@ -619,7 +676,10 @@ void Experts::Chunk::down(const Worker& worker) {
         for (size_t t = 0; t < tokens && run == 0; ++t) {
             std::fill_n(sums + t * layer.hidden_ + begin, columns, 0.0f);
         }
-        for (size_t g = runs[run]; g < runs[run + 1]; ++g) down_group(worker, groups[g], part, panel, width);
+        for (size_t g = runs[run]; g < runs[run + 1]; ++g) {
+            const bool last = g + 1 == runs[run + 1];
+            down_group(worker, g, part, panel, width, last ? down_of(i + 1, n) : down_at(g + 1, part, panel));
+        }
         for (size_t t = 0; t < tokens && run + 1 == run_count; ++t) {
             const size_t to = t * layer.hidden_ + begin;
             const size_t at = first_token * layer.hidden_ + to;
@@ -630,8 +690,9 @@ void Experts::Chunk::down(const Worker& worker) {
     });
 }
 
-void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t part, size_t panel,
-                                size_t width) {
+void Experts::Chunk::down_group(const Worker& worker, size_t g, size_t part, size_t panel, size_t width,
+                                const uint8_t* next) {
+    const Group& group = groups[g];
     const Part& weights = layer.experts_[group.expert].parts[part];
     float* const to = out(worker);
     const size_t rows = group.down ? tiles_per_task(group.hidden) * group.hidden.rows : kRowsPerTask;
@@ -644,7 +705,8 @@ void Experts::Chunk::down_group(const Worker& worker, const Group& group, size_t
             if (group.down) {
                 multiply(worker, weights.down, panel, some, group.hidden, row, count, to);
             } else {
-                multiply(weights.down, panel, some, hidden_rows + group.first + row, count, to);
+                multiply(weights.down, panel, some, hidden_rows + group.first + row, count, to,
+                         panel + some < end ? nullptr : next);
             }
             add_bias(bias, columns, count, columns, to);
             add(group, row, count, (layer.outer_[part] + panel) * kPanelRows, columns, to);
@@ -701,6 +763,7 @@ void Experts::forward(Pool::Lease& lease, const ExpertsCall& call) const {
         chunk.allocate();
         lease.parallel(
             [&chunk](const Worker& worker) {
+                chunk.ask_first(worker);
                 chunk.prepare_tokens(worker);
                 if (chunk.tile_count) chunk.gather_tokens(worker);
                 chunk.gate_up(worker);

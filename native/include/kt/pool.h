@@ -51,6 +51,11 @@ class Phase {
     // and the region must be one that calls them.
     void set(std::span<const size_t> begins, bool stay = false, size_t lanes = 1);
 
+    // The lane that the worker begins with.
+    size_t first_lane(const Worker& worker) const {
+        return own_part(worker) * lanes_ + static_cast<size_t>(worker.index) % lanes_;
+    }
+
     // Calls task(i, n) for the tasks that nobody took yet, those of the worker's own lane first, then of its
     // part, then waits until all are done. What they wrote is visible after it.
     template <class Task>
