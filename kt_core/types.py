@@ -54,29 +54,95 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Gpu:
+    """An accelerator. Sizes are bytes, 0 where unknown or where memory is shared with the CPU."""
+
     name: str
-    memory: int  # bytes
-    free: int  # bytes
+    memory: int
+    free: int
     driver: str = ""
+    kind: str = "cuda"  # the torch backend that it needs: "cuda", "rocm", "xpu" or "npu"
+    capability: str = ""  # NVIDIA's compute capability, as "8.9"
+    address: str = ""  # on the PCI bus, as "0000:01:00.0"
+    uuid: str = ""
+    node: int | None = None  # the NUMA node that it hangs on; None: not said
+    pcie_generation: int = 0  # the highest that both card and slot take: an idle link runs slower
+    pcie_lanes: int = 0  # in use
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node. `kind` is "cpu", "memory" (RAM without CPUs: CXL, HBM) or "gpu" (a GPU's own memory, never RAM)."""
+
+    cpus: tuple[int, ...]  # online ones; those of the process are in Machine.allowed_cpus
+    memory: int = 0  # bytes; 0: not said
+    available: int = 0  # bytes, file cache counted as available
+    distances: dict[int, int] = field(default_factory=dict)  # other node -> the firmware's figure, 10 for itself
+    kind: str = "cpu"
+    usable: bool = True  # whether the process may take memory here: cpuset and inherited memory policy
+
+
+@dataclass(frozen=True)
+class Cache:
+    """`count` equal caches, each read through by `cpus` of the CPUs."""
+
+    level: int
+    kind: str  # "data", "instruction" or "unified"
+    bytes: int  # of one
+    count: int
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Disk:
+    name: str  # as in /sys/block
+    kind: str  # "nvme", "ssd", "hdd" or "virtual", which a virtual machine's are: nothing is known of them
+    bytes: int
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class HugePages:
+    transparent: str = ""  # "always", "madvise" or "never"; "": not said
+    pools: dict[int, tuple[int, int]] = field(default_factory=dict)  # bytes of a page -> (pages, free ones)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the probe found. `limits` names every limit on the CPU count: name -> CPUs."""
+    """What the probe found. Sizes are bytes; 0, an empty text and an empty tuple mean that the system does not say.
+
+    `limits` holds every limit on the number of CPUs: "online" CPUs, "affinity" and "cpuset" (those of them that the
+    process may use), "cores" (physical ones among these), "fast_cores" (of the performance type, where there are
+    several types), "quota" (CPU seconds per second). `memory_limits` holds every limit on memory: "ram", "cgroup" (the
+    control group's), "nodes" (what lies in NUMA nodes that the process may use). The smallest decides.
+    """
 
     cpu_model: str
     architecture: str  # "x86_64", "aarch64", ...
-    features: tuple[str, ...]  # CPU flags that matter to a kernel tier, lower case
-    logical_cpus: int
+    features: tuple[str, ...]  # CPU flags that matter to a kernel, lower case, that the operating system lets be used
+    logical_cpus: int  # online ones
     physical_cores: int
-    allowed_cpus: tuple[int, ...]  # ids this process may run on
-    numa_nodes: dict[int, tuple[int, ...]]  # node -> its CPU ids (may be empty)
+    allowed_cpus: tuple[int, ...]  # ids that this process may run on
+    numa_nodes: dict[int, Node]  # ids may have gaps; a CPU is in one node at most
     limits: dict[str, float]
-    memory_total: int  # bytes, the smaller of RAM and the cgroup's limit
-    memory_available: int  # bytes, reclaimable cache counted as available
-    last_level_cache: int = 0  # bytes, of all that the allowed CPUs read through; 0: unknown
+    memory_total: int  # the smallest of the memory limits
+    memory_available: int  # reclaimable cache counted as available
+    last_level_cache: int = 0  # of all that the allowed CPUs read through
     gpus: tuple[Gpu, ...] = ()
-    notes: tuple[str, ...] = ()  # what could not be read, and why
+    notes: tuple[str, ...] = ()  # what could not be read or is odd, in words
+    generation: str = ""  # the CPU's design: "sapphire_rapids", "zen4", "neoverse_v2"
+    sockets: int = 1
+    cores: tuple[tuple[int, ...], ...] = ()  # allowed CPUs, those of one physical core together
+    fast_cores: tuple[tuple[int, ...], ...] = ()  # of these, the performance type; all where there is one type
+    smt: str = "none"  # several threads a core: "on", "off" (switched off), "none", "unknown" (a VM may hide it)
+    memory_limits: dict[str, int] = field(default_factory=dict)
+    memory_policy: str = "default"  # inherited from numactl or the like: "default", "bind:0", "interleave:0-1"
+    swap: int = 0
+    caches: tuple[Cache, ...] = ()
+    hugepages: HugePages = HugePages()
+    disks: tuple[Disk, ...] = ()
+    surroundings: tuple[str, ...] = ()  # "vm:kvm", "wsl", "docker", "lxc", "kubernetes", "container"
+    locked_memory: int | None = None  # bytes that the process may lock; None: no limit, or not said
+    open_files: int | None = None  # the same for file descriptors
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kt_core.bench.scaled import KINDS, random_matrix
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
-from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Plan
+from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Node, Plan
 
 GIB = 2**30
 AVX2 = ("avx2", "f16c", "fma")
@@ -36,7 +36,9 @@ def machine(gib: float = 16, cores: int = 8, smt: bool = True, **changes: Any) -
         "memory_total": int(gib * GIB),
         "memory_available": int(gib * GIB),
     }
-    return Machine(**(fields | changes))
+    fields |= changes
+    nodes = {node: Node(cpus) for node, cpus in fields["numa_nodes"].items()}
+    return Machine(**(fields | {"numa_nodes": nodes}))
 
 
 def spec(weights_gib: float = 4, kv: int = 100_000, context: int = 8192, **changes: Any) -> ModelSpec:
