@@ -36,8 +36,29 @@ class ModelFiles:
 
 
 @dataclass(frozen=True)
+class CachePart:
+    """What `layers` equal layers keep of a sequence, in numbers; their bytes depend on the cache's type.
+
+    `kind`: "full" (keys and values of every token), "sliding" and "chunked" (of the last `window` ones), "latent" (MLA),
+    "indexer" (keys that choose tokens), "compressed" (one entry for several tokens), "linear" (a state of fixed size).
+    """
+
+    kind: str
+    layers: int
+    numbers: float  # for each token, in one layer; not whole where several tokens share an entry
+    window: int = 0  # tokens after which it stops growing; 0: it does not
+    state: int = 0  # for each sequence, in one layer
+
+
+@dataclass(frozen=True)
 class ModelSpec:
-    """What the headers say about a model; no tensor data is read for it."""
+    """What the headers say about a model; no tensor data is read for it. 0 and "" mean that they do not say.
+
+    Parts of a model, the keys of `bytes_by_part` and `parameters_by_part`: "experts" (routed ones), "shared" (experts that
+    every token takes), "dense" (feed-forward blocks without experts), "attention" (whatever mixes tokens), "embedding",
+    "head", "vision" (and what else is not the language model), "mtp" (layers that predict further tokens, which are not
+    run), "other" (routers, norms). Parts that the model lacks are not there.
+    """
 
     family: str  # transformers' model_type, e.g. "glm4_moe"
     layers: int
@@ -47,9 +68,28 @@ class ModelSpec:
     experts: int  # routed experts per MoE layer; 0 for a dense model
     experts_per_token: int
     parameters: int
-    bytes_by_part: dict[str, int]  # "experts", "other": stored bytes
+    bytes_by_part: dict[str, int]  # stored bytes, scales included
     kv_bytes_per_token: int  # all layers, float32 cache of this version's engine
     formats: dict[str, int]  # stored format -> bytes
+    parameters_by_part: dict[str, int] = field(default_factory=dict)
+    active_parameters: int = 0  # that one token goes through, without vision; embedding and head count
+    moe_layers: int = 0  # layers with routed experts
+    expert_width: int = 0  # intermediate size of a routed expert
+    heads: int = 0  # of queries
+    kv_heads: int = 0  # of keys and values; 1 where all heads share a latent
+    cache: tuple[CachePart, ...] = ()
+    method: str = ""  # how the experts (of a dense model: most weights) are stored, as kt's methods are called
+    chat_template: bool | None = None  # None: not looked for
+    tool_parser: str = ""  # the parser for the model's tool calls and reasoning, by the family
+    reasoning_parser: str = ""
+    quirks: tuple[str, ...] = ()  # names of what is special; each has a message models.quirk_NAME
+    exact: bool = True  # whether weights were counted from tensors, and not from the configuration
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> "ModelSpec":
+        """From what asdict made. Raises TypeError, KeyError or AttributeError for anything else."""
+        cache = tuple(CachePart(**part) for part in data.get("cache", ()))
+        return cls(**data | {"cache": cache, "quirks": tuple(data.get("quirks", ()))})
 
 
 @dataclass(frozen=True)
@@ -190,7 +230,7 @@ class Plan:
         files = dict(data["model"], files=tuple(data["model"]["files"]))
         return cls(
             model=ModelFiles(**files),
-            spec=ModelSpec(**data["spec"]),
+            spec=ModelSpec.read(data["spec"]),
             decisions=tuple(Decision(**d) for d in data["decisions"]),
             device_bytes=data["device_bytes"],
             server=ServerSettings(**data["server"]),
