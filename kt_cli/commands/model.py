@@ -13,6 +13,7 @@ from kt_core.messages import t
 app = new_app("model.help")
 
 Name = Annotated[str, typer.Argument(help="model.name", metavar="NAME")]
+AnyName = Annotated[str, typer.Argument(help="model.any_name", metavar="NAME")]
 PulledName = Annotated[str, typer.Argument(help="model.pulled_name", metavar="NAME")]
 
 
@@ -44,6 +45,14 @@ def path(name: PulledName) -> None:
 
     files = models.resolve(name)
     output.result({"name": files.name, "path": files.path, "files": files.files}, lambda: files.path)
+
+
+@app.command("show", cls=Command, help="model.show_help", epilog="model.show_examples")
+def show(name: AnyName, hub: Annotated[bool, typer.Option("--hub", help="model.hub")] = False) -> None:
+    from kt_cli import model_show
+
+    data = model_show.found(name, hub)
+    output.result(data, lambda: model_show.shown(data), names=[data["name"]])
 
 
 @app.command("rm", cls=Command, help="model.rm_help", epilog="model.examples")

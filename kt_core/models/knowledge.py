@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kt_core.messages import t
 from kt_core.models.layers import Layer, text_of, whole
 from kt_core.types import CachePart
 
@@ -43,6 +44,12 @@ _PARSERS = {
     "mixtral": ("mistral", ""),
     "llama": ("llama", ""),
     "llama4": ("", ""),
+    # GGUF architectures that are spelt otherwise
+    "deepseek2": ("deepseek-v3", "think"),
+    "glm-dsa": ("glm", "think"),
+    "gpt-oss": ("harmony", "harmony"),
+    "minimax-m2": ("minimax-m2", "think"),
+    "qwen35": ("qwen3-coder", "think"),
 }
 
 
@@ -73,3 +80,8 @@ def quirks(
         "streams": whole(text, "hc_mult") > 1,
     }
     return [name for name, holds in found.items() if holds]
+
+
+def quirk_text(name: str) -> str:
+    """What a quirk means, in words."""
+    return t(f"models.quirk_{name}")

@@ -4,12 +4,12 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kt_core.errors import BadData
+from kt_core.errors import BadData, Unsupported
 from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.problems import Problems
 from kt_core.formats.quantized import quantised, stored_bytes
@@ -66,6 +66,23 @@ def read_spec(files: ModelFiles) -> ModelSpec:
     if problems or spec is None:
         raise BadData("models.bad_config", path=described_in(files), problems=problems)
     return replace(spec, chat_template=has_chat_template(files))
+
+
+def describe(files: ModelFiles) -> ModelSpec:
+    """As read_spec, also for a GGUF architecture that kt cannot run, and for a folder quantised in a way that it cannot
+    read: sizes are then the configuration's alone. Raises BadData, and what the readers raise."""
+    try:
+        return read_spec(files)
+    except Unsupported:
+        if files.format != "gguf":
+            spec = from_config(_read_config(described_in(files)), described_in(files))
+            return replace(spec, chat_template=has_chat_template(files))
+    header = gguf.read_model(Path(files.path))
+    problems = Problems()
+    found = _spec(families.plain_config(header), header.tensors, files.format, problems)
+    if problems or found is None:
+        raise BadData("models.bad_config", path=described_in(files), problems=problems)
+    return replace(found, chat_template=has_chat_template(files))
 
 
 def has_chat_template(files: ModelFiles) -> bool:
@@ -140,10 +157,16 @@ def _read_config(path: Path) -> dict[str, Any]:
     return result
 
 
-def from_config(config: dict[str, Any], path: Path = Path("config.json"), vision: int = 0) -> ModelSpec:
+def from_config(
+    config: dict[str, Any],
+    path: Path = Path("config.json"),
+    beside: Mapping[str, int] | None = None,
+    formats: Mapping[str, str] | None = None,
+) -> ModelSpec:
     """What the configuration alone says: weights counted by the family's shapes, bytes by its quantisation.
 
-    `vision`: weights of the parts that are not the language model, which are not counted. Raises BadData as read_spec.
+    `beside`: weights of the parts "vision" and "mtp", which are not counted. `formats`: part -> stored format, "" -> that of
+    the others, where it is not the configuration's. Raises BadData as read_spec does.
     """
     problems = Problems()
     for setting in not_finite(config):
@@ -151,8 +174,9 @@ def from_config(config: dict[str, Any], path: Path = Path("config.json"), vision
     found = _Found(config, problems)
     if problems:
         raise BadData("models.bad_config", path=path, problems=problems)
-    parameters = counting.counted(found.text) | ({"vision": vision} if vision else {})
-    formats = storage.stored_formats(config)
+    counted = Counter(counting.counted(found.text) | dict(beside or {}))
+    parameters = _ordered(counted)
+    formats = formats or storage.stored_formats(config)
     by_part, by_format = storage.stored_by_part(parameters, formats)
     main = formats.get("experts" if parameters.get("experts") else "dense", formats[""])
     return found.spec(parameters, by_part, by_format, METHODS.get(main, ""), exact=False)
@@ -263,7 +287,7 @@ def _cache_numbers(config: dict[str, Any], sizes: dict[str, int], problems: Prob
     limit = _LIMITS["hidden_size"]
     if config.get("kv_lora_rank") is not None:
         latent = _whole(config["kv_lora_rank"], "kv_lora_rank", 1, limit, problems)
-        return layers * (latent + _whole(config.get("qk_rope_head_dim"), "qk_rope_head_dim", 1, limit, problems))
+        return layers * (latent + _whole(config.get("qk_rope_head_dim"), "qk_rope_head_dim", 0, limit, problems))
     stated = config.get("num_key_value_heads")
     kv_heads = heads if stated is None else _whole(stated, "num_key_value_heads", 1, 1 << 16, problems)
     head_dim = config.get("head_dim")

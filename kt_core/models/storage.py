@@ -16,7 +16,18 @@ _BITS = {
 }
 _GROUPED = {"INT4": (16, 32), "GPTQ": (20, 128), "AWQ": (20, 128)}  # bits beside a group's numbers, usual group
 PLAIN = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
-_LINEAR = ("experts", "shared", "dense", "attention")  # parts that quantisers take; the rest stays as it is
+_LINEAR = ("experts", "shared", "dense", "attention", "mtp")  # parts that quantisers take; the rest stays as it is
+# What others make of a published model, by the name that their repositories have: part -> format, "" -> all others
+REPACKED = {
+    "BF16": {"": "BF16"},
+    "FP8": {"": "BF16"} | dict.fromkeys(_LINEAR, "FP8_BLOCK"),
+    "MXFP8": {"": "BF16"} | dict.fromkeys(_LINEAR, "MXFP8"),
+    "MXFP4": {"": "BF16", "experts": "MXFP4_HF"},
+    "NVFP4": {"": "BF16", "experts": "NVFP4"},
+    "INT4": {"": "BF16", "experts": "INT4"},
+    "GPTQ": {"": "F16"} | dict.fromkeys(_LINEAR, "GPTQ"),
+    "AWQ": {"": "F16"} | dict.fromkeys(_LINEAR, "AWQ"),
+}
 
 
 def bits(form: str, group: int = 0) -> float:
@@ -41,7 +52,7 @@ def stored_formats(config: Mapping[str, Any]) -> dict[str, str]:
     form, parts = _quantised(settings)
     found = dict.fromkeys(parts, form) if form else {}
     if config.get("expert_dtype") == "fp4" or inner.get("expert_dtype") == "fp4":  # DeepSeek-V4
-        found["experts"] = "MXFP4_HF"
+        found |= {"experts": "MXFP4_HF", "mtp": "MXFP4_HF"}  # a layer that predicts further is experts above all
     return {"": plain} | found
 
 
