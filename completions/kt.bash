@@ -47,7 +47,7 @@ _kt() {
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --rules --tool-parser --reasoning-parser --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
-        'kt model list') words='--pulled --json --quiet -q --color --help -h' ;;
+        'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
         'kt model pull') words='--json --quiet -q --color --help -h' ;;
         'kt model path') words='--json --quiet -q --color --help -h' ;;
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;

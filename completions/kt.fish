@@ -59,6 +59,7 @@ complete -c kt -n '__fish_seen_subcommand_from model; and not __fish_seen_subcom
 complete -c kt -n '__fish_seen_subcommand_from model; and not __fish_seen_subcommand_from list pull path show rm' -l color -x -a 'auto always never' -d 'When to use colour; the setting general.color, NO_COLOR and FORCE_COLOR count too'
 complete -c kt -n '__fish_seen_subcommand_from model; and not __fish_seen_subcommand_from list pull path show rm' -l help -s h -d 'Show this help and exit'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from list' -l pulled -d 'Only the models on this disk'
+complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from list' -l known -d 'The models that kt knows the shapes of, with their repositories'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from list' -l json -d 'Write results and errors to stdout as JSON, one document a line'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from list' -l quiet -s q -d 'Only results, and of lists only the names'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from list' -l color -x -a 'auto always never' -d 'When to use colour; the setting general.color, NO_COLOR and FORCE_COLOR count too'

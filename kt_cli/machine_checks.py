@@ -122,6 +122,8 @@ def _system(found: Machine) -> Check:
     value = output.listed(words)
     if found.open_files is not None and found.open_files < _FEWEST_FILES:
         return Check("system", WARN, value, t("doctor.few_files", count=_FEWEST_FILES))
+    if found.numa_balancing and len(found.numa_nodes) > 1:
+        return Check("system", WARN, value, t("doctor.numa_balancing"))
     if huge.transparent == "never":
         return Check("system", WARN, value, t("doctor.no_huge_pages"))
     return Check("system", OK, value)

@@ -1,21 +1,28 @@
 """What `kt model show` says of a model: sizes, storage, cache, parsers, what is special."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from kt_cli import output
+from kt_core import paths
 from kt_core.errors import NotFound
 from kt_core.messages import t
 from kt_core.models import catalogue, files, registry, remote, resolve, store
 from kt_core.models.cache import cache_numbers
 from kt_core.models.catalogue import Known
 from kt_core.models.knowledge import quirk_text
-from kt_core.models.spec import describe
+from kt_core.models.spec import describe, read_config_spec
 from kt_core.types import CachePart, ModelSpec
 
 _CACHE_BYTES = 2  # a number of the cache, in the engine's usual bfloat16
-FILES, HUB, SHAPES = "files", "hub", "shapes"
-SOURCES = {FILES: "model.source_files", HUB: "model.source_hub", SHAPES: "model.source_shapes"}
+FILES, CONFIG, HUB, SHAPES = "files", "config", "hub", "shapes"
+SOURCES = {
+    FILES: "model.source_files",
+    CONFIG: "model.source_config",
+    HUB: "model.source_hub",
+    SHAPES: "model.source_shapes",
+}
 
 
 def found(name: str, hub: bool) -> dict[str, Any]:
@@ -23,6 +30,8 @@ def found(name: str, hub: bool) -> dict[str, Any]:
 
     A model on this disk is read; else built-in shapes answer, else the hub. Raises NotFound, and what the readers raise.
     """
+    if config := _config_alone(name):
+        return _data(config.parent.name, read_config_spec(config), CONFIG, None, str(config))
     known = catalogue.find(name)
     if hub and known and not known.repo:
         raise NotFound("model.no_repository", name=known.name)
@@ -36,6 +45,16 @@ def found(name: str, hub: bool) -> dict[str, Any]:
     if spec is None:  # shapes do not say
         return found(known.repo, hub=True)
     return _data(known.name, spec, SHAPES, known, None)
+
+
+def _config_alone(name: str) -> Path | None:
+    """The config.json that `name` is, or that is the only part of a model in the folder `name`."""
+    path = paths.expanded(name)
+    if path.suffix == ".json" and paths.is_file(path):
+        return path.absolute()
+    config = path / "config.json"
+    weights = paths.is_file(config) and any(file.suffix in (".safetensors", ".gguf", ".bin") for file in path.iterdir())
+    return config.absolute() if paths.is_file(config) and not weights else None
 
 
 def _here(name: str) -> bool:
@@ -129,3 +148,25 @@ def _parsers(spec: dict[str, Any]) -> str:
     calls, reasoning = spec["tool_parser"] or "-", spec["reasoning_parser"] or "-"
     row = t("model.parsers", calls=calls, reasoning=reasoning)
     return row + t("model.no_template") if spec["chat_template"] is False else row
+
+
+def known() -> list[dict[str, Any]]:
+    """Every model that has shapes, by name: sizes, method, repositories."""
+    rows = []
+    for name, model in sorted({**catalogue.builtin(), **catalogue.own()}.items(), key=lambda item: item[0].casefold()):
+        if spec := catalogue.spec(model):
+            sizes = {"parameters": spec.parameters, "active_parameters": spec.active_parameters}
+            bytes_ = sum(spec.bytes_by_part.values())
+            rows.append({"name": name, **sizes, "bytes": bytes_, "method": spec.method, "repository": model.repo})
+    return rows
+
+
+def known_table(rows: list[dict[str, Any]]) -> str:
+    header = ("model.column_name", "model.column_parameters", "model.column_size", "model.column_method")
+    cells = []
+    for row in rows:
+        active = row["active_parameters"] if row["active_parameters"] < 0.9 * row["parameters"] else 0
+        numbers = {"total": _billions(row["parameters"]), "active": _billions(active)}
+        size = t("model.active", **numbers) if active else numbers["total"]
+        cells.append((row["name"], size, output.size(row["bytes"]), row["method"] or "-", row["repository"]))
+    return output.table(cells, (*map(t, header), t("model.column_repository")))

@@ -176,6 +176,7 @@ class Machine:
     smt: str = "none"  # several threads a core: "on", "off" (switched off), "none", "unknown" (a VM may hide it)
     memory_limits: dict[str, int] = field(default_factory=dict)
     memory_policy: str = "default"  # inherited from numactl or the like: "default", "bind:0", "interleave:0-1"
+    numa_balancing: bool = False  # whether the kernel moves pages between nodes while they are read
     swap: int = 0
     caches: tuple[Cache, ...] = ()
     hugepages: HugePages = HugePages()

@@ -18,7 +18,16 @@ PulledName = Annotated[str, typer.Argument(help="model.pulled_name", metavar="NA
 
 
 @app.command("list", cls=Command, help="model.list_help", epilog="model.examples")
-def list_(pulled: Annotated[bool, typer.Option("--pulled", help="model.pulled")] = False) -> None:
+def list_(
+    pulled: Annotated[bool, typer.Option("--pulled", help="model.pulled")] = False,
+    known: Annotated[bool, typer.Option("--known", help="model.known")] = False,
+) -> None:
+    if known:
+        from kt_cli import model_show
+
+        shapes = model_show.known()
+        output.result({"models": shapes}, lambda: model_show.known_table(shapes), names=[row["name"] for row in shapes])
+        return
     data = [entry for entry in _entries() if entry["pulled"] or not pulled]
     header = tuple(
         t(key) for key in ("model.column_name", "model.column_size", "model.column_format", "model.column_about")

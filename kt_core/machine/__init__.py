@@ -57,6 +57,7 @@ def probe(sysroot: Path = Path("/")) -> Machine:
         smt=cpus.smt,
         memory_limits=memory_limits,
         memory_policy=policy,
+        numa_balancing=bool(tree.number("/proc/sys/kernel/numa_balancing")),
         swap=swap,
         caches=caches,
         hugepages=read_hugepages(tree),

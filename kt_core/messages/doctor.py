@@ -65,6 +65,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Servers with many connections and models of many files need more: ulimit -n {count}",
         "连接较多或模型文件较多时需要更多：ulimit -n {count}",
     ),
+    "doctor.numa_balancing": (
+        "The kernel moves pages between NUMA nodes while they are read; better not: echo 0 > /proc/sys/kernel/numa_balancing",
+        "内核会在读取时于 NUMA 节点间移动内存页；建议关闭：echo 0 > /proc/sys/kernel/numa_balancing",
+    ),
     "doctor.no_huge_pages": (
         "Reading weights is slower without them: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         "没有大页时读取权重更慢：echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",

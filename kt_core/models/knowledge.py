@@ -65,7 +65,7 @@ def quirks(
     """Names of what is special about a model; each has a message models.quirk_NAME."""
     text = text_of(config)
     kinds = {part.kind for part in cache}
-    indexers = text.get("indexer_types")
+    indexers, feeds = text.get("indexer_types"), text.get("mlp_layer_types")
     found = {
         "vision": "vision_config" in config or bool(parts.get("vision")),
         "mtp": bool(parts.get("mtp") or whole(text, "num_nextn_predict_layers", "mtp_num_hidden_layers")),
@@ -74,7 +74,7 @@ def quirks(
         "windows": bool(kinds & {"sliding", "chunked"}),
         "indexer": "indexer" in kinds or any(layer.attention == "compressed" for layer in layers),
         "shared_indexers": isinstance(indexers, list) and "shared" in indexers,
-        "hash_router": bool(whole(text, "num_hash_layers")) or "hash_moe" in (text.get("mlp_layer_types") or []),
+        "hash_router": bool(whole(text, "num_hash_layers")) or (isinstance(feeds, list) and "hash_moe" in feeds),
         "expert_biases": text.get("model_type") == "gpt_oss",
         "zero_experts": bool(whole(text, "zero_expert_num")),
         "streams": whole(text, "hc_mult") > 1,

@@ -31,6 +31,8 @@ _FIRST_GGUF = 1 << 22  # of a GGUF file: its vocabulary is in the header
 _MOST_SMALL = 1 << 26  # bytes of a file that is read whole; the largest indices have 2^24
 _MOST_HEADER = 1 << 27  # as the readers' own limit
 _SAFE = re.compile(r"[\w][\w.+ -]*(/[\w][\w.+ -]*)?")
+_REPO = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_QUANT = re.compile(r"(\w[\w.-]*)?")
 _PART = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.gguf")
 _SMALL = (
     "config.json",
@@ -56,7 +58,9 @@ def read_headers(name: str) -> ModelFiles:
     import httpx
 
     repo, _, quant = name.partition(":")
-    headers = {"Accept-Encoding": "identity"} | _authorization()
+    if not _REPO.fullmatch(repo) or not _QUANT.fullmatch(quant):  # both become names of folders
+        raise NotFound("models.no_repository", name=name)
+    headers = {"Accept-Encoding": "identity"} | _authorization(repo)
     timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
     try:
         with httpx.Client(headers=headers, timeout=timeout, follow_redirects=True) as client:
@@ -75,11 +79,11 @@ def read_headers(name: str) -> ModelFiles:
     return local_files(folder / Path(first).name if first else folder, repo)
 
 
-def _authorization() -> dict[str, str]:
+def _authorization(repo: str) -> dict[str, str]:
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
-        raise EnvironmentProblem("models.hub_failed", name="", reason="HF_HUB_OFFLINE")
+        raise EnvironmentProblem("models.hub_failed", name=repo, reason="HF_HUB_OFFLINE")
     token = get_token()
     return {"Authorization": f"Bearer {token}"} if token else {}
 

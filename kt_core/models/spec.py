@@ -85,6 +85,11 @@ def describe(files: ModelFiles) -> ModelSpec:
     return replace(found, chat_template=has_chat_template(files))
 
 
+def read_config_spec(path: Path) -> ModelSpec:
+    """What a config.json says when the weights are not here yet. Raises BadData."""
+    return from_config(_read_config(path), path)
+
+
 def has_chat_template(files: ModelFiles) -> bool:
     """Whether the model's files hold a chat template; unreadable ones do not."""
     if files.format == "gguf":

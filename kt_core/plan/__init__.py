@@ -163,7 +163,8 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
             raise UsageError("plan.pools_many", pools=count, most=min(threads, MOST_POOLS))
         flat = [cpu for own in parts for cpu in own]
         parts = [flat[len(flat) * i // count : len(flat) * (i + 1) // count] for i in range(count)]
-    home = {cpu: node for node, own in nodes.items() for cpu in own}
+    # A node that cpuset or an inherited policy bars would refuse the memory
+    home = {cpu: node if machine.numa_nodes[node].usable else None for node, own in nodes.items() for cpu in own}
     shares = _shared_out(threads, [len(part) for part in parts])
     pools = []
     for part, share in zip(parts, shares, strict=True):

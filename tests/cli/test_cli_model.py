@@ -150,3 +150,23 @@ def test_show_of_what_is_not_there(kt: Run) -> None:
 def test_run_of_a_known_model_names_the_way(kt: Run) -> None:
     done = kt("run", "m2")
     assert done.code == 4 and "hf download MiniMaxAI/MiniMax-M2 --local-dir MiniMax-M2" in done.err
+
+
+def test_list_of_known_models(kt: Run) -> None:
+    rows = {row["name"]: row for row in kt("model", "list", "--known", "--json").json["models"]}
+    assert len(rows) >= 70 and rows["GLM-5"]["repository"] == "zai-org/GLM-5" and rows["GLM-5"]["bytes"] > 10**12
+    shown = kt("model", "list", "--known").out
+    assert "685 B, 37.6 B active" in shown and "8.19 B  " in shown
+
+
+def test_show_of_a_configuration_alone(kt: Run, tmp_path: Path) -> None:
+    from kt_core.models import catalogue
+
+    file = tmp_path / "later" / "config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(dict(catalogue.builtin()["Qwen3-30B-A3B"].config)))
+    for name in (file, file.parent):
+        found = kt("model", "show", str(name), "--json").json
+        assert found["source"] == "config" and found["spec"]["parameters"] / 1e9 > 30 and not found["spec"]["exact"]
+    file.write_text("{}")
+    assert kt("model", "show", str(file)).code == 5

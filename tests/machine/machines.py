@@ -179,9 +179,9 @@ MACHINES: dict[str, tuple[Box, dict[str, Any]]] = {
     "docker-quota-2.5": (
         Box(x86("AMD Ryzen 9 7950X 16-Core Processor", "zen4", 25, 97, 2), 16, gib=96, files={
             "proc/self/cgroup": "0::/\n", f"{GROUP}/cpu.max": "250000 100000\n", f"{GROUP}/memory.max": "max\n",
-            ".dockerenv": ""}),
+            f"{GROUP}/memory.high": f"{32 * GIB}\n", ".dockerenv": ""}),
         {"threads": 2, "decides": "quota", "limits": {"online": 32, "affinity": 32, "cores": 16, "quota": 2.5},
-         "surroundings": ("docker",), "memory_gib": 96},
+         "surroundings": ("docker",), "memory_gib": 32, "decides_memory": "cgroup"},
     ),
     "kubernetes-pod": (  # the limits are those of groups above; the memory's is below the machine's
         Box(GOLD, 32, 2, gib=1024, files={
@@ -244,8 +244,9 @@ MACHINES: dict[str, tuple[Box, dict[str, Any]]] = {
         {"threads": 16, "decides": "affinity", "node_cpus": [64, 64]},
     ),
     "interleaved": (
-        Box(EPYC_9355, 32, 2, gib=512, files={"proc/self/numa_maps": "7f00 interleave:0-1 anon=1\n"}),
-        {"memory_policy": "interleave:0-1", "usable_nodes": [0, 1], "memory_gib": 512},
+        Box(EPYC_9355, 32, 2, gib=512, files={"proc/self/numa_maps": "7f00 interleave:0-1 anon=1\n",
+            "proc/sys/kernel/numa_balancing": "1\n"}),
+        {"numa_balancing": True, "memory_policy": "interleave:0-1", "usable_nodes": [0, 1], "memory_gib": 512},
     ),
     "no-sys": (
         Box(x86("AMD EPYC 7302 16-Core Processor", "avx2", 23, 49), 16, threads=1, gib=128, drop=("sys/",)),

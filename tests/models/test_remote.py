@@ -189,6 +189,13 @@ def test_names_that_lead_elsewhere_are_not_taken(hub: type[Hub], tmp_path: Path)
     assert not any("evil" in path or "etc" in path or "c.gguf" in path for path in hub.seen)
 
 
+@pytest.mark.parametrize("name", ["../x", "a/..", "a/b:../../c", "a/b/c", "a", "a/b:.x", "/a/b"])
+def test_names_of_no_repository(hub: type[Hub], name: str) -> None:
+    with pytest.raises(NotFound):
+        remote.read_headers(name)
+    assert hub.seen == []
+
+
 @pytest.mark.parametrize(
     ("status", "error", "said"),
     [(404, NotFound, "no repository"), (401, EnvironmentProblem, "hf auth login"), (403, EnvironmentProblem, "login"),

@@ -212,6 +212,13 @@ def test_a_pool_for_each_node() -> None:
     assert plan(inside, spec()).value("pools") == [{"threads": 2, "cpus": [2, 3], "node": None}]
 
 
+def test_memory_is_not_bound_to_a_node_that_is_barred() -> None:
+    nodes = {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
+    barred = machine(cores=8, smt=False, numa_nodes=nodes)
+    barred = replace(barred, numa_nodes={n: replace(node, usable=n == 1) for n, node in barred.numa_nodes.items()})
+    assert [pool["node"] for pool in plan(barred, spec()).value("pools")] == [None, 1]
+
+
 def test_each_cpu_of_every_node_has_a_thread_where_all_are_used() -> None:
     nodes = {0: (0, 1), 1: (2,), 2: (3, 4, 5, 6, 7)}
     pools = plan(machine(cores=8, smt=False, numa_nodes=nodes), spec()).value("pools")
