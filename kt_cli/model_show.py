@@ -48,11 +48,11 @@ def found(name: str, hub: bool) -> dict[str, Any]:
 
 
 def _config_alone(name: str) -> Path | None:
-    """The config.json that `name` is, or that is the only part of a model in the folder `name`."""
+    """The configuration file that `name` is, or that is the only part of a model in the folder `name`."""
     path = paths.expanded(name)
     if path.suffix == ".json" and paths.is_file(path):
         return path.absolute()
-    config = path / "config.json"
+    config = path / files.CONFIG
     weights = paths.is_file(config) and any(file.suffix in (".safetensors", ".gguf", ".bin") for file in path.iterdir())
     return config.absolute() if paths.is_file(config) and not weights else None
 

@@ -154,7 +154,7 @@ def test_limits_are_listed_and_the_deciding_one_is_named() -> None:
     assert "cores 8, quota 2.5" in found["threads"]
     assert "threads a core unknown" in found["cpu"]
     assert "control group may use 8.00 GiB (memory: 64.00 GiB); inherited memory policy: bind:1" in found["memory"]
-    assert found["numa"] == "node 0: 1 CPUs, 64.0 GiB, node 9: 0 CPUs, 16.0 GiB (a GPU's memory)"
+    assert found["numa"] == "node 0 (1 CPUs, 64.0 GiB), node 9 (0 CPUs, 16.0 GiB): a GPU's memory"
     advice = {check.name: check.suggestion for check in machine_checks.check(replace(machine, numa_balancing=True))}
     assert "numa_balancing" in advice["system"]
     assert found["gpu"] == "X (24.0 GiB, sm_89, driver 570.1, PCIe 4.0 x16, node 1)"
