@@ -41,6 +41,8 @@ def read_gpus(tree: Tree) -> tuple[Gpu, ...]:
     others = [gpu for gpu in found if gpu.kind != "cuda"]
     if tree.live:
         nvidia = _ask_driver(tree)
+        if not nvidia and len(others) < len(found):
+            tree.note("machine.no_gpu_driver", count=len(found) - len(others))
     else:
         nvidia = parse_gpus(tree.text(CAPTURED) or "") or tuple(gpu for gpu in found if gpu.kind == "cuda")
     places = {gpu.address: gpu for gpu in found}

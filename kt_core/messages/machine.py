@@ -49,6 +49,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "进程可用的 NUMA 节点共有 {size}（内存：{ram}）",
     ),
     "machine.memory_unknown": ("the system does not say", "系统没有给出"),
+    "machine.no_gpu_driver": (
+        "{count} NVIDIA GPUs are on the PCI bus, but not for this process: no driver, or a container started without them",
+        "PCI 总线上有 {count} 块 NVIDIA GPU，但本进程无法使用：没有驱动，或容器启动时未分配 GPU",
+    ),
     "machine.limit_affinity": (
         "the process may run on {limit} of {cpus} CPUs (affinity)",
         "进程只能使用 {cpus} 个 CPU 中的 {limit} 个（亲和性）",

@@ -11,6 +11,7 @@ import pytest
 from kt_core.machine import gpu, nvml
 from kt_core.machine.gpu import parse_gpus, read_gpus
 from kt_core.machine.sysfiles import Tree
+from kt_core.types import Gpu
 
 ENTRY = {
     "name": "NVIDIA X",
@@ -122,6 +123,16 @@ def test_a_driver_that_hangs_is_asked_no_third_time(monkeypatch: pytest.MonkeyPa
     tree = Tree(Path("/"))
     assert read_gpus(tree) == () and len(commands) == 2
     assert any("nvidia-smi" in note for note in tree.notes)
+
+
+def test_a_card_that_no_driver_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the bus, as the host's cards are in a container that was started without them."""
+    card = Gpu("NVIDIA 0x2684", 0, 0, address="0000:01:00.0")
+    monkeypatch.setattr(gpu, "_on_bus", lambda tree: [card])
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+    monkeypatch.setattr(Tree, "has", lambda self, path: False)
+    tree = Tree(Path("/"))
+    assert read_gpus(tree) == () and len(tree.notes) == 1 and "1" in tree.notes[0]
 
 
 def test_tables() -> None:
