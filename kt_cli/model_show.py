@@ -69,6 +69,7 @@ def _here(name: str) -> bool:
 
 
 def _data(name: str, spec: ModelSpec, source: str, known: Known | None, path: str | None) -> dict[str, Any]:
+    spec = catalogue.refined(spec, known) if known else spec
     growing = sum(part.layers * part.numbers for part in spec.cache if not part.window)
     return {
         "name": name,

@@ -147,6 +147,11 @@ def spec(known: Known) -> ModelSpec | None:
         return None
     formats = REPACKED.get(known.form) if known.form != next(iter(known.repos), "") else None
     found = from_config(dict(known.config), beside=known.beside, formats=formats)
+    return refined(found, known)
+
+
+def refined(found: ModelSpec, known: Known) -> ModelSpec:
+    """The spec with what is known of this model and not of its whole family: parsers and quirks."""
     tool, reasoning = known.parsers or (found.tool_parser, found.reasoning_parser)
     quirks = dict.fromkeys((*found.quirks, *known.quirks))
     return replace(found, tool_parser=tool, reasoning_parser=reasoning, quirks=tuple(quirks))
