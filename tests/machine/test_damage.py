@@ -16,6 +16,7 @@ from test_machines import holds_together
 from trees import GIB
 
 from kt_core.machine import probe
+from kt_core.machine.sysfiles import Tree
 
 NASTY = (
     "",
@@ -120,3 +121,17 @@ def test_folders_in_place_of_all_files(tmp_path: Path, tree: Path) -> None:
 def test_a_file_in_place_of_a_folder(tree: Path, at: str) -> None:
     with damaged(tree / at, _as("x")):
         holds_together(probe(tree))
+
+
+def test_a_link_that_leads_to_itself(tree: Path) -> None:
+    """A card's place on the bus, from which the slot above it is found."""
+    link = next((tree / "sys/bus/pci/devices").iterdir())
+    where = link.readlink()
+    link.unlink()
+    link.symlink_to(link.name)
+    try:
+        assert Tree(tree).above(f"/sys/bus/pci/devices/{link.name}") == ""
+        holds_together(probe(tree))
+    finally:
+        link.unlink()
+        link.symlink_to(where)
