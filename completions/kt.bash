@@ -46,10 +46,11 @@ _kt() {
         'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --rules --tool-parser --reasoning-parser --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
-        'kt model') words='list pull path rm --json --quiet -q --color --help -h' ;;
-        'kt model list') words='--pulled --json --quiet -q --color --help -h' ;;
+        'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
+        'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
         'kt model pull') words='--json --quiet -q --color --help -h' ;;
         'kt model path') words='--json --quiet -q --color --help -h' ;;
+        'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
         'kt config') words='get set unset list path --json --quiet -q --color --help -h' ;;
         'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
@@ -71,6 +72,7 @@ _kt() {
             'kt run') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
         esac
     fi

@@ -10,45 +10,38 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from kt_cli import output, servers
+from kt_cli import machine_checks, output, servers
+from kt_cli.check import ERROR, OK, WARN, Check
 from kt_core import config, paths
 from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
 from kt_core.messages import t
 from kt_core.types import Machine
 
-OK, WARN, ERROR = "ok", "warn", "error"
 IMPORT_SECONDS = 120  # torch from a cold disk takes most of a minute on small machines
 DISTRIBUTION = "kt-cli"
 IMPORTED = ("torch", "transformers")  # the large ones, which break in ways that only an import shows
+# The names of torch's backends as Gpu.kind has them; Ascend's comes with a package of its own
+_BACKENDS = (
+    "'cpu', *(n for n, a in (('cuda', 'cuda'), ('rocm', 'hip'), ('xpu', 'xpu')) if getattr(torch.version, a, None)),"
+    " *['npu' for s in [__import__('importlib.util').util.find_spec('torch_npu')] if s]"
+)
 LOW_DISK = 5 * 2**30
-LOW_MEMORY = 2 * 2**30
 
 
-@dataclass(frozen=True)
-class Check:
-    """One finding: status is "ok", "warn" or "error"; suggestion is empty when there is nothing to do."""
-
-    name: str
-    status: str
-    value: str
-    suggestion: str = ""
-
-
-def run_all(sysroot: Path) -> list[Check]:
+def run_all(machine: Machine) -> list[Check]:
     """Every check, in the order of the report. The slow ones, which import packages, run side by side."""
     parts: list[Callable[[], list[Check]]] = [
         python_version,
-        lambda: machine(sysroot),
+        lambda: machine_checks.check(machine),
         required_packages,
-        *(lambda name=name: [import_check(name)] for name in IMPORTED),  # type: ignore[misc]
+        lambda: [torch_check(machine)],
+        lambda: [import_check("transformers")],
         extension,
         settings,
         folders,
@@ -64,66 +57,6 @@ def python_version() -> list[Check]:
     if wanted and not in_range(version, wanted):
         return [Check("python", ERROR, version, t("doctor.python_range", wanted=wanted))]
     return [Check("python", OK, f"{version} ({sys.executable})")]
-
-
-# ---- the machine
-
-
-def machine(sysroot: Path) -> list[Check]:
-    try:
-        from kt_core.machine import probe
-
-        found = probe(sysroot)
-    except Exception as error:  # the report goes on without the machine
-        return [Check("machine", ERROR, f"{type(error).__name__}: {error}", t("doctor.report_it"))]
-    checks = [_cpu(found), _memory(found), _gpus(found)]
-    checks += [Check("probe", WARN, note) for note in found.notes]
-    return [*checks, _profile(found)]
-
-
-def _cpu(found: Machine) -> Check:
-    if found.architecture not in ("x86_64", "aarch64"):
-        return Check("cpu", ERROR, found.architecture, t("doctor.architecture"))
-    value = t(
-        "doctor.cpu",
-        model=found.cpu_model,
-        cores=found.physical_cores,
-        threads=found.logical_cpus,
-        allowed=len(found.allowed_cpus),
-        nodes=len(found.numa_nodes),
-    )
-    return Check("cpu", OK, value)
-
-
-def _memory(found: Machine) -> Check:
-    value = t("doctor.memory", available=output.size(found.memory_available), total=output.size(found.memory_total))
-    if found.memory_available < LOW_MEMORY:
-        return Check("memory", WARN, value, t("doctor.low_memory"))
-    return Check("memory", OK, value)
-
-
-def _gpus(found: Machine) -> Check:
-    if not found.gpus:
-        return Check("gpu", OK, t("doctor.no_gpu"))
-    return Check("gpu", OK, output.listed(f"{gpu.name} ({output.size(gpu.memory)})" for gpu in found.gpus))
-
-
-def _profile(found: Machine) -> Check:
-    """Whether the machine's ceilings were measured, when, and on hardware like this."""
-    from kt_core.machine import profile
-
-    name, file = "profile", profile.path()
-    if not paths.exists(file):
-        return Check(name, OK, t("doctor.no_profile"))
-    stored = profile.load()
-    if stored is None:
-        return Check(name, WARN, t("doctor.bad_profile", file=file), t("doctor.measure"))
-    days = max(0, int((time.time() - stored.measured) / 86400))
-    when = t("doctor.days_ago", days=days) if days else t("doctor.today")
-    if profile.of(found) is None:
-        return Check(name, WARN, t("doctor.other_profile", when=when), t("doctor.measure"))
-    threads, rate = max(stored.read_rates.items(), key=lambda item: item[1])
-    return Check(name, OK, t("doctor.profile", when=when, rate=f"{rate / 1e9:.1f}", threads=threads))
 
 
 # ---- packages
@@ -152,11 +85,25 @@ def in_range(version: str, wanted: str) -> bool:
     return SpecifierSet(wanted).contains(version, prereleases=True)
 
 
-def import_check(name: str) -> Check:
-    """Absent, failing to import (with the real last line of the trace), or its version."""
-    done = _python(f"import {name}; print({name}.__version__)")
+def torch_check(machine: Machine) -> Check:
+    """As import_check; and whether this torch was built for the GPUs that are here."""
+    check = import_check("torch", _BACKENDS)
+    version, *backends = check.value.split()
+    if check.status != OK or not backends:
+        return check
+    unused = [gpu for gpu in machine.gpus if gpu.kind not in backends]
+    names = {"version": version, "backends": output.listed(["cpu", *filter("cpu".__ne__, backends)])}
+    if not unused:
+        return Check("torch", OK, t("doctor.torch", **names))
+    value = t("doctor.torch_without", **names, gpus=output.listed(sorted({gpu.name for gpu in unused})))
+    return Check("torch", WARN, value, t("doctor.torch_for", kinds=output.listed(sorted({gpu.kind for gpu in unused}))))
+
+
+def import_check(name: str, more: str = '""') -> Check:
+    """Absent, failing to import (with the real last line of the trace), or its version and what `more`, an expression, gives."""
+    done = _python(f"import {name}; print({name}.__version__, {more})")
     if done.returncode == 0:
-        return Check(name, OK, done.stdout.strip().splitlines()[-1])
+        return Check(name, OK, done.stdout.strip().splitlines()[-1].strip())
     if _version(name) is None and f"No module named '{name}'" in done.stderr:
         return Check(name, ERROR, t("doctor.absent"), _install(name))
     value = t("doctor.import_fails", version=_version(name) or "?", reason=last_error(done))

@@ -17,7 +17,12 @@ FOLDER = Path(__file__).parent.parent / "completions"
 MODELS = "kt model list --quiet 2>/dev/null"
 PULLED = "kt model list --pulled --quiet 2>/dev/null"
 # help key of an argument that names a model -> what lists such models, and whether a file serves as well
-NAMES = {"run.name": (MODELS, True), "model.name": (MODELS, False), "model.pulled_name": (PULLED, False)}
+NAMES = {
+    "run.name": (MODELS, True),
+    "model.any_name": (MODELS, True),
+    "model.name": (MODELS, False),
+    "model.pulled_name": (PULLED, False),
+}
 PATHS = ("DIR", "FILE")  # metavars whose value is a place on the disk
 
 

@@ -44,6 +44,11 @@ def config_file() -> Path:
     return Path(named) if named else _home("XDG_CONFIG_HOME", ".config") / "kt" / "config.toml"
 
 
+def models_file() -> Path:
+    """The TOML file that holds the models that the user added, beside the settings."""
+    return config_file().with_name("models.toml")
+
+
 def state_dir() -> Path:
     """Running servers, logs and chats."""
     return _home("XDG_STATE_HOME", ".local/state") / "kt"

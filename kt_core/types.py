@@ -36,8 +36,29 @@ class ModelFiles:
 
 
 @dataclass(frozen=True)
+class CachePart:
+    """What `layers` equal layers keep of a sequence, in numbers; their bytes depend on the cache's type.
+
+    `kind`: "full" (keys and values of every token), "sliding" and "chunked" (of the last `window` ones), "latent" (MLA),
+    "indexer" (keys that choose tokens), "compressed" (one entry for several tokens), "linear" (a state of fixed size).
+    """
+
+    kind: str
+    layers: int
+    numbers: float  # for each token, in one layer; not whole where several tokens share an entry
+    window: int = 0  # tokens after which it stops growing; 0: it does not
+    state: int = 0  # for each sequence, in one layer
+
+
+@dataclass(frozen=True)
 class ModelSpec:
-    """What the headers say about a model; no tensor data is read for it."""
+    """What the headers say about a model; no tensor data is read for it. 0 and "" mean that they do not say.
+
+    Parts of a model, the keys of `bytes_by_part` and `parameters_by_part`: "experts" (routed ones), "shared" (experts that
+    every token takes), "dense" (feed-forward blocks without experts), "attention" (whatever mixes tokens), "embedding",
+    "head", "vision" (and what else is not the language model), "mtp" (layers that predict further tokens, which are not
+    run), "other" (routers, norms). Parts that the model lacks are not there.
+    """
 
     family: str  # transformers' model_type, e.g. "glm4_moe"
     layers: int
@@ -47,36 +68,122 @@ class ModelSpec:
     experts: int  # routed experts per MoE layer; 0 for a dense model
     experts_per_token: int
     parameters: int
-    bytes_by_part: dict[str, int]  # "experts", "other": stored bytes
+    bytes_by_part: dict[str, int]  # stored bytes, scales included
     kv_bytes_per_token: int  # all layers, float32 cache of this version's engine
     formats: dict[str, int]  # stored format -> bytes
+    parameters_by_part: dict[str, int] = field(default_factory=dict)
+    active_parameters: int = 0  # that one token goes through, without vision; embedding and head count
+    moe_layers: int = 0  # layers with routed experts
+    expert_width: int = 0  # intermediate size of a routed expert
+    heads: int = 0  # of queries
+    kv_heads: int = 0  # of keys and values; 1 where all heads share a latent
+    cache: tuple[CachePart, ...] = ()
+    method: str = ""  # how the experts (of a dense model: most weights) are stored, as kt's methods are called
+    chat_template: bool | None = None  # None: not looked for
+    tool_parser: str = ""  # the parser for the model's tool calls and reasoning, by the family
+    reasoning_parser: str = ""
+    quirks: tuple[str, ...] = ()  # names of what is special; each has a message models.quirk_NAME
+    exact: bool = True  # whether weights were counted from tensors, and not from the configuration
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> "ModelSpec":
+        """From what asdict made. Raises TypeError, KeyError or AttributeError for anything else."""
+        cache = tuple(CachePart(**part) for part in data.get("cache", ()))
+        return cls(**data | {"cache": cache, "quirks": tuple(data.get("quirks", ()))})
 
 
 @dataclass(frozen=True)
 class Gpu:
+    """An accelerator. Sizes are bytes, 0 where unknown or where memory is shared with the CPU."""
+
     name: str
-    memory: int  # bytes
-    free: int  # bytes
+    memory: int
+    free: int
     driver: str = ""
+    kind: str = "cuda"  # the torch backend that it needs: "cuda", "rocm", "xpu" or "npu"
+    capability: str = ""  # NVIDIA's compute capability, as "8.9"
+    address: str = ""  # on the PCI bus, as "0000:01:00.0"
+    uuid: str = ""
+    node: int | None = None  # the NUMA node that it hangs on; None: not said
+    pcie_generation: int = 0  # the highest that both card and slot take: an idle link runs slower
+    pcie_lanes: int = 0  # in use
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node. `kind` is "cpu", "memory" (RAM without CPUs: CXL, HBM) or "gpu" (a GPU's own memory, never RAM)."""
+
+    cpus: tuple[int, ...]  # online ones; those of the process are in Machine.allowed_cpus
+    memory: int = 0  # bytes; 0: not said
+    available: int = 0  # bytes, file cache counted as available
+    distances: dict[int, int] = field(default_factory=dict)  # other node -> the firmware's figure, 10 for itself
+    kind: str = "cpu"
+    usable: bool = True  # whether the process may take memory here: cpuset and inherited memory policy
+
+
+@dataclass(frozen=True)
+class Cache:
+    """`count` equal caches, each read through by `cpus` of the CPUs."""
+
+    level: int
+    kind: str  # "data", "instruction" or "unified"
+    bytes: int  # of one
+    count: int
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Disk:
+    name: str  # as in /sys/block
+    kind: str  # "nvme", "ssd", "hdd" or "virtual", which a virtual machine's are: nothing is known of them
+    bytes: int
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class HugePages:
+    transparent: str = ""  # "always", "madvise" or "never"; "": not said
+    pools: dict[int, tuple[int, int]] = field(default_factory=dict)  # bytes of a page -> (pages, free ones)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the probe found. `limits` names every limit on the CPU count: name -> CPUs."""
+    """What the probe found. Sizes are bytes; 0, an empty text and an empty tuple mean that the system does not say.
+
+    `limits` holds every limit on the number of CPUs: "online" CPUs, "affinity" and "cpuset" (those of them that the
+    process may use), "cores" (physical ones among these), "fast_cores" (of the performance type, where there are
+    several types), "quota" (CPU seconds per second). `memory_limits` holds every limit on memory: "ram", "cgroup" (the
+    control group's), "nodes" (what lies in NUMA nodes that the process may use). The smallest decides.
+    """
 
     cpu_model: str
     architecture: str  # "x86_64", "aarch64", ...
-    features: tuple[str, ...]  # CPU flags that matter to a kernel tier, lower case
-    logical_cpus: int
+    features: tuple[str, ...]  # CPU flags that matter to a kernel, lower case, that the operating system lets be used
+    logical_cpus: int  # online ones
     physical_cores: int
-    allowed_cpus: tuple[int, ...]  # ids this process may run on
-    numa_nodes: dict[int, tuple[int, ...]]  # node -> its CPU ids (may be empty)
+    allowed_cpus: tuple[int, ...]  # ids that this process may run on
+    numa_nodes: dict[int, Node]  # ids may have gaps; a CPU is in one node at most
     limits: dict[str, float]
-    memory_total: int  # bytes, the smaller of RAM and the cgroup's limit
-    memory_available: int  # bytes, reclaimable cache counted as available
-    last_level_cache: int = 0  # bytes, of all that the allowed CPUs read through; 0: unknown
+    memory_total: int  # the smallest of the memory limits
+    memory_available: int  # reclaimable cache counted as available
+    last_level_cache: int = 0  # of all that the allowed CPUs read through
     gpus: tuple[Gpu, ...] = ()
-    notes: tuple[str, ...] = ()  # what could not be read, and why
+    notes: tuple[str, ...] = ()  # what could not be read or is odd, in words
+    generation: str = ""  # the CPU's design: "sapphire_rapids", "zen4", "neoverse_v2"
+    sockets: int = 1
+    cores: tuple[tuple[int, ...], ...] = ()  # allowed CPUs, those of one physical core together
+    fast_cores: tuple[tuple[int, ...], ...] = ()  # of these, the performance type; all where there is one type
+    smt: str = "none"  # several threads a core: "on", "off" (switched off), "none", "unknown" (a VM may hide it)
+    memory_limits: dict[str, int] = field(default_factory=dict)
+    memory_policy: str = "default"  # inherited from numactl or the like: "default", "bind:0", "interleave:0-1"
+    numa_balancing: bool = False  # whether the kernel moves pages between nodes while they are read
+    swap: int = 0
+    caches: tuple[Cache, ...] = ()
+    hugepages: HugePages = HugePages()
+    disks: tuple[Disk, ...] = ()
+    surroundings: tuple[str, ...] = ()  # "vm:kvm", "wsl", "docker", "lxc", "kubernetes", "container"
+    locked_memory: int | None = None  # bytes that the process may lock; None: no limit, or not said
+    open_files: int | None = None  # the same for file descriptors
 
 
 @dataclass(frozen=True)
@@ -124,7 +231,7 @@ class Plan:
         files = dict(data["model"], files=tuple(data["model"]["files"]))
         return cls(
             model=ModelFiles(**files),
-            spec=ModelSpec(**data["spec"]),
+            spec=ModelSpec.read(data["spec"]),
             decisions=tuple(Decision(**d) for d in data["decisions"]),
             device_bytes=data["device_bytes"],
             server=ServerSettings(**data["server"]),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kt_cli import checks, output
+from kt_cli.check import ERROR, OK, WARN, Check
 from kt_cli.help import Command, new_app
 from kt_core import paths
 from kt_core.errors import EnvironmentProblem, NotFound
@@ -15,9 +16,9 @@ from kt_core.messages import t
 
 app = new_app("doctor.help")
 MARKS = {
-    checks.OK: ("doctor.ok", "green"),
-    checks.WARN: ("doctor.warn", "yellow"),
-    checks.ERROR: ("doctor.error", "red"),
+    OK: ("doctor.ok", "green"),
+    WARN: ("doctor.warn", "yellow"),
+    ERROR: ("doctor.error", "red"),
 }
 
 
@@ -27,20 +28,22 @@ def doctor(
 ) -> None:
     if not paths.exists(sysroot) or not sysroot.is_dir():
         raise NotFound("doctor.no_sysroot", folder=sysroot)
+    from kt_core.machine import probe
+
     with output.progress() as report:
         report(t("doctor.checking"), 0, 0, "")  # the imports take seconds
-        found = checks.run_all(sysroot)
+        machine = probe(sysroot)
+        found = checks.run_all(machine)
     counts = {status: sum(check.status == status for check in found) for status in MARKS}
-    faulty = [check.name for check in found if check.status != checks.OK]
-    output.result(
-        {"checks": [asdict(check) for check in found], "counts": counts}, lambda: _report(found), names=faulty
-    )
+    faulty = [check.name for check in found if check.status != OK]
+    data = {"checks": [asdict(check) for check in found], "counts": counts, "machine": asdict(machine)}
+    output.result(data, lambda: _report(found), names=faulty)
     output.status(t("doctor.counts", **counts))
-    if counts[checks.ERROR]:
+    if counts[ERROR]:
         raise typer.Exit(EnvironmentProblem.exit_code)
 
 
-def _report(found: list[checks.Check]) -> str:
+def _report(found: list[Check]) -> str:
     lines = []
     for check, row in zip(found, _rows(found), strict=True):
         lines.append(row)
@@ -49,6 +52,6 @@ def _report(found: list[checks.Check]) -> str:
     return "\n".join(lines)
 
 
-def _rows(found: list[checks.Check]) -> list[str]:
+def _rows(found: list[Check]) -> list[str]:
     marked = [(output.paint(t(MARKS[c.status][0]), MARKS[c.status][1], sys.stdout), c.name, c.value) for c in found]
     return output.lines(marked)

@@ -13,11 +13,21 @@ from kt_core.messages import t
 app = new_app("model.help")
 
 Name = Annotated[str, typer.Argument(help="model.name", metavar="NAME")]
+AnyName = Annotated[str, typer.Argument(help="model.any_name", metavar="NAME")]
 PulledName = Annotated[str, typer.Argument(help="model.pulled_name", metavar="NAME")]
 
 
 @app.command("list", cls=Command, help="model.list_help", epilog="model.examples")
-def list_(pulled: Annotated[bool, typer.Option("--pulled", help="model.pulled")] = False) -> None:
+def list_(
+    pulled: Annotated[bool, typer.Option("--pulled", help="model.pulled")] = False,
+    known: Annotated[bool, typer.Option("--known", help="model.known")] = False,
+) -> None:
+    if known:
+        from kt_cli import model_show
+
+        shapes = model_show.known()
+        output.result({"models": shapes}, lambda: model_show.known_table(shapes), names=[row["name"] for row in shapes])
+        return
     data = [entry for entry in _entries() if entry["pulled"] or not pulled]
     header = tuple(
         t(key) for key in ("model.column_name", "model.column_size", "model.column_format", "model.column_about")
@@ -44,6 +54,14 @@ def path(name: PulledName) -> None:
 
     files = models.resolve(name)
     output.result({"name": files.name, "path": files.path, "files": files.files}, lambda: files.path)
+
+
+@app.command("show", cls=Command, help="model.show_help", epilog="model.show_examples")
+def show(name: AnyName, hub: Annotated[bool, typer.Option("--hub", help="model.hub")] = False) -> None:
+    from kt_cli import model_show
+
+    data = model_show.found(name, hub)
+    output.result(data, lambda: model_show.shown(data), names=[data["name"]])
 
 
 @app.command("rm", cls=Command, help="model.rm_help", epilog="model.examples")

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from weakref import WeakValueDictionary
 
 from kt_core.kernels.native import load
-from kt_core.machine.cpu import read_nodes
+from kt_core.machine.numa import node_cpus
 from kt_core.machine.sysfiles import Tree
 
 MAX_THREADS = 4096  # more than any machine has; each one takes a stack
@@ -122,7 +122,7 @@ def thread_groups(threads: int, count: int = 1, nodes: Sequence[int] | None = No
         raise ValueError(f"expected at least one thread for each of at least one group, got {threads} for {count}")
     shares = [threads // count + (i < threads % count) for i in range(count)]
     allowed = tuple(sorted(os.sched_getaffinity(0)))
-    there = {node: cpus for node, cpus in read_nodes(Tree(Path("/")), allowed).items() if cpus}
+    there = {node: cpus for node, cpus in node_cpus(Tree(Path("/")), allowed).items() if cpus}
     if nodes is None and (count == 1 or len(there) < count):
         return [{"threads": share} for share in shares]
     nodes = list(there)[:count] if nodes is None else nodes

@@ -1,38 +1,42 @@
 """What this machine has and what this process may use of it."""
 
-import os
 from pathlib import Path
 
-from kt_core.machine.cache import read_last_level
+from kt_core.machine.cache import read_caches
 from kt_core.machine.cgroup import Limits, read_limits
-from kt_core.machine.cpu import read_cpuinfo, read_cpus, read_nodes
+from kt_core.machine.cpuinfo import read_cpuinfo
+from kt_core.machine.disks import read_disks
 from kt_core.machine.gpu import read_gpus
+from kt_core.machine.memory import read_hugepages, read_memory, read_process_limit
+from kt_core.machine.numa import read_nodes, read_policy
+from kt_core.machine.surroundings import read_surroundings
 from kt_core.machine.sysfiles import Tree
+from kt_core.machine.topology import Cpus, read_cpus
 from kt_core.messages import t
-from kt_core.types import Decision, Machine
+from kt_core.types import Decision, Machine, Node
 
-__all__ = ["default_threads", "probe"]
+__all__ = ["deciding_limit", "default_threads", "memory_decision", "probe"]
 
 # Names of the limits on the thread count; each has a message machine.limit_NAME
-AFFINITY, QUOTA, CORES, FAST_CORES = "affinity", "quota", "cores", "fast_cores"
+ONLINE, AFFINITY, CPUSET = "online", "affinity", "cpuset"
+QUOTA, CORES, FAST_CORES = "quota", "cores", "fast_cores"
+# Where several limits are equal, the first of these is named, provided that it leaves something out: it says most.
+_TELLING = (CPUSET, AFFINITY, CORES, FAST_CORES, QUOTA, ONLINE)
 
 
 def probe(sysroot: Path = Path("/")) -> Machine:
     """The machine whose /proc and /sys lie under `sysroot`. Never raises: what cannot be read becomes a note.
 
-    Affinity, architecture and GPUs of the running system are asked for only when `sysroot` is "/".
+    Affinity, architecture, AMX permission and GPU drivers of the running system are asked for only when `sysroot` is "/".
     """
     tree = Tree(sysroot)
     info = read_cpuinfo(tree)
-    cpus = read_cpus(tree, info)
     groups = read_limits(tree)
-    total, available = _memory(tree, groups)
-    limits = {AFFINITY: float(len(cpus.allowed)), CORES: float(len(cpus.cores))}
-    if len(cpus.fast_cores) < len(cpus.cores):
-        limits[FAST_CORES] = float(len(cpus.fast_cores))
-    if groups.cpus is not None:
-        limits[QUOTA] = groups.cpus
-    gpus = read_gpus(tree) if sysroot == Path("/") else ()
+    cpus = read_cpus(tree, info, groups.cpus)
+    policy = read_policy(tree)
+    nodes = read_nodes(tree, cpus.online, groups, policy)
+    memory_limits, available, swap = read_memory(tree, groups, nodes)
+    caches, last_level = read_caches(tree, cpus.allowed)
     return Machine(
         cpu_model=info.model,
         architecture=info.architecture,
@@ -40,53 +44,68 @@ def probe(sysroot: Path = Path("/")) -> Machine:
         logical_cpus=len(cpus.online),
         physical_cores=cpus.all_cores,
         allowed_cpus=cpus.allowed,
-        numa_nodes=read_nodes(tree, cpus.online),
-        limits=limits,
-        memory_total=total,
+        numa_nodes=nodes,
+        limits=_limits(cpus, groups),
+        memory_total=min(memory_limits.values(), default=0),
         memory_available=available,
-        last_level_cache=read_last_level(tree, cpus.allowed),
-        gpus=gpus,
+        last_level_cache=last_level,
+        gpus=read_gpus(tree),
+        generation=info.generation,
+        sockets=_sockets(cpus, nodes),
+        cores=cpus.cores,
+        fast_cores=cpus.fast_cores,
+        smt=cpus.smt,
+        memory_limits=memory_limits,
+        memory_policy=policy,
+        numa_balancing=bool(tree.number("/proc/sys/kernel/numa_balancing")),
+        swap=swap,
+        caches=caches,
+        hugepages=read_hugepages(tree),
+        disks=read_disks(tree),
+        surroundings=read_surroundings(tree, info),
+        locked_memory=read_process_limit(tree, "Max locked memory"),
+        open_files=read_process_limit(tree, "Max open files"),
         notes=tree.notes,
     )
 
 
-def default_threads(machine: Machine) -> tuple[int, Decision]:
-    """The smallest of affinity, whole CPUs of the quota, and physical (performance) cores; at least 1.
+def _sockets(cpus: Cpus, nodes: dict[int, Node]) -> int:
+    """Packages; hypervisors and old firmware give each core one of its own, then nodes are nearer to the truth."""
+    homes = sum(bool(node.cpus) for node in nodes.values())
+    return homes if homes < cpus.sockets == cpus.all_cores else cpus.sockets
 
-    The decision names the limit that won.
-    """
+
+def _limits(cpus: Cpus, groups: Limits) -> dict[str, float]:
+    found = {ONLINE: len(cpus.online), AFFINITY: len(cpus.affinity)}
+    if groups.cpus is not None:
+        found[CPUSET] = len(set(groups.cpus) & set(cpus.online)) or len(cpus.online)
+    found[CORES] = len(cpus.cores)
+    if len(cpus.fast_cores) < len(cpus.cores):
+        found[FAST_CORES] = len(cpus.fast_cores)
+    limits = {name: float(count) for name, count in found.items()}
+    return limits if groups.quota is None else limits | {QUOTA: groups.quota}
+
+
+def deciding_limit(machine: Machine) -> tuple[str, float]:
+    """(name, CPUs) of the smallest limit: affinity, cpuset, whole CPUs of the quota, physical (performance) cores."""
     limits = machine.limits or {CORES: float(machine.physical_cores)}
-    name, limit = min(limits.items(), key=lambda item: (int(item[1]), item[0] != CORES))
+    online = limits.get(ONLINE, machine.logical_cpus)
+    real = {name: limit for name, limit in limits.items() if limit < online or name not in (CPUSET, AFFINITY)}
+    return min((real or limits).items(), key=lambda item: (int(item[1]), _TELLING.index(item[0])))
+
+
+def default_threads(machine: Machine) -> tuple[int, Decision]:
+    """As many threads as the deciding limit allows, at least 1; the decision names that limit."""
+    name, limit = deciding_limit(machine)
     threads = max(1, int(limit))
     reason = t(f"machine.limit_{name}", limit=f"{limit:g}", cpus=machine.logical_cpus)
     return threads, Decision("threads", threads, reason, "machine")
 
 
-def _memory(tree: Tree, groups: Limits) -> tuple[int, int]:
-    """(total, available) bytes; each the smaller of the machine's and the control group's."""
-    fields = _meminfo(tree)
-    total = fields.get("MemTotal", 0)
-    if "MemAvailable" in fields:
-        available = fields["MemAvailable"]
-    else:  # kernels before 3.14
-        cached = fields.get("Buffers", 0) + fields.get("Cached", 0) - fields.get("Shmem", 0)
-        available = fields.get("MemFree", 0) + max(0, cached)
-    if not total and tree.root == Path("/"):
-        total = available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if not total:
-        tree.note("machine.no_meminfo")
-        total, available = groups.memory or 0, groups.available or 0
-    if groups.memory is not None and groups.available is not None:
-        return min(total, groups.memory), min(available, groups.available)
-    return total, available
-
-
-def _meminfo(tree: Tree) -> dict[str, int]:
-    """/proc/meminfo in bytes; lines that are not numbers are left out."""
-    fields = {}
-    for line in (tree.text("/proc/meminfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        number = value.split()
-        if number and number[0].isdecimal():
-            fields[name] = int(number[0]) << 10
-    return fields
+def memory_decision(machine: Machine) -> Decision:
+    """The memory that a model may take in all, in bytes, with the limit that decided it; 0 when nothing is known."""
+    limits = machine.memory_limits
+    name = min(limits, key=lambda limit: limits[limit], default="unknown")
+    shown = {limit: f"{count / 2**30:.2f} GiB" for limit, count in limits.items()}
+    reason = t(f"machine.memory_{name}", size=shown.get(name, ""), ram=shown.get("ram", "?"))
+    return Decision("memory", machine.memory_total, reason, "machine")

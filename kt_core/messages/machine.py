@@ -18,6 +18,41 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "nvidia-smi failed, GPUs are not used: {reason}",
         "nvidia-smi 失败，不使用 GPU：{reason}",
     ),
+    "machine.amx_refused": (
+        "the CPU has AMX, but the operating system does not let it be used (an old kernel or a sandbox)",
+        "CPU 有 AMX，但操作系统不允许使用（内核过旧或处于沙箱中）",
+    ),
+    "machine.hidden": (
+        "{model} has {features}, but this virtual machine does not show it: give it the host's CPU model (-cpu host)",
+        "{model} 支持 {features}，但此虚拟机没有显示：请让虚拟机使用主机的 CPU 型号（-cpu host）",
+    ),
+    "machine.no_cpus_left": (
+        "affinity and cpuset have no online CPU in common: all online ones are taken",
+        "亲和性与 cpuset 没有共同的在线 CPU：改用所有在线 CPU",
+    ),
+    "machine.no_node": (
+        "no NUMA node lists CPUs {cpus}: they are counted to node {node}",
+        "没有 NUMA 节点列出 CPU {cpus}：计入节点 {node}",
+    ),
+    "machine.limit_online": ("{limit} CPUs are online", "在线 CPU 共 {limit} 个"),
+    "machine.limit_cpuset": (
+        "the control group's cpuset has {limit} of {cpus} CPUs",
+        "控制组的 cpuset 含 {cpus} 个 CPU 中的 {limit} 个",
+    ),
+    "machine.memory_ram": ("all of the memory, {size}", "全部内存 {size}"),
+    "machine.memory_cgroup": (
+        "the control group may use {size} (memory: {ram})",
+        "控制组最多可用 {size}（内存：{ram}）",
+    ),
+    "machine.memory_nodes": (
+        "the NUMA nodes that the process may use have {size} (memory: {ram})",
+        "进程可用的 NUMA 节点共有 {size}（内存：{ram}）",
+    ),
+    "machine.memory_unknown": ("the system does not say", "系统没有给出"),
+    "machine.no_gpu_driver": (
+        "{count} NVIDIA GPUs are on the PCI bus, but not for this process: no driver, or a container started without them",
+        "PCI 总线上有 {count} 块 NVIDIA GPU，但本进程无法使用：没有驱动，或容器启动时未分配 GPU",
+    ),
     "machine.limit_affinity": (
         "the process may run on {limit} of {cpus} CPUs (affinity)",
         "进程只能使用 {cpus} 个 CPU 中的 {limit} 个（亲和性）",

@@ -82,6 +82,65 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "没有文件夹 {name}。\n如果它是 Hugging Face 的仓库：下载后，kt 从文件夹运行它。\n"
         "hf download {name} --local-dir {folder}，然后：kt run ./{folder}",
     ),
+    "models.known_repository": (
+        "Model {name} is not on this disk.\nkt knows its shape (kt model show {name}), and runs it from a folder once it is downloaded.\n"
+        "hf download {repo} --local-dir {folder}, then: kt run ./{folder}",
+        "本机没有模型 {name}。\nkt 知道它的规模（kt model show {name}），下载后从文件夹运行。\n"
+        "hf download {repo} --local-dir {folder}，然后：kt run ./{folder}",
+    ),
+    "models.bad_catalogue": (
+        "{path} is not right.\n{problems}\nMend that file, or move it away.",
+        "{path} 有误。\n{problems}\n请修正该文件，或将其移走。",
+    ),
+    "models.entry_empty": ("{name} has neither path nor repo", "{name} 既没有 path 也没有 repo"),
+    "models.entry_key": (
+        "{name} has the unknown key {field}; known: {known}",
+        "{name} 含未知的键 {field}；可用：{known}",
+    ),
+    "models.entry_value": ("{name}: {field} cannot be {value}", "{name}：{field} 不能是 {value}"),
+    "models.entry_like": ("{name}: no built-in model is called {like}", "{name}：没有名为 {like} 的内置模型"),
+    "models.hub_failed": (
+        "The model hub did not answer for {name}.\n{reason}\nCheck the network, or name a mirror in HF_ENDPOINT.",
+        "模型库没有返回 {name}。\n{reason}\n请检查网络，或用 HF_ENDPOINT 指定镜像。",
+    ),
+    "models.hub_login": (
+        "The model hub does not show {name} to everybody.\nIts owner asks for a login or for consent.\nLog in with hf auth login, then try again.",
+        "模型库不公开 {name}。\n其所有者要求登录或同意条款。\n请用 hf auth login 登录后重试。",
+    ),
+    "models.no_repository": (
+        "The model hub has no repository {name}.\nNames are case-sensitive there.\nCheck the name on the hub's pages.",
+        "模型库没有仓库 {name}。\n名称区分大小写。\n请在模型库网页上核对名称。",
+    ),
+    "models.no_weights": (
+        "The repository {name} has no such model.\nIt holds neither safetensors with a config.json nor a GGUF file that fits; GGUF "
+        "models: {found}\nName one as OWNER/MODEL:QUANT.",
+        "仓库 {name} 没有这样的模型。\n其中没有带 config.json 的 safetensors，也没有匹配的 GGUF；GGUF 模型：{found}\n"
+        "请用 OWNER/MODEL:QUANT 指定。",
+    ),
+    "models.several_quants": (
+        "The repository {name} holds several models.\n{files}\nName one: kt model show {name}:QUANT",
+        "仓库 {name} 含多个模型。\n{files}\n请指定一个：kt model show {name}:QUANT",
+    ),
+    "models.short_answer": (
+        "{url} ended early.\n{found} bytes arrived of {wanted}.\nTry again.",
+        "{url} 提前结束。\n收到 {found} 字节，应为 {wanted}。\n请重试。",
+    ),
+    "models.quirk_vision": ("reads pictures elsewhere; kt runs its text part", "原模型可读图；kt 只运行文本部分"),
+    "models.quirk_mtp": ("has layers that predict further tokens; they are not run", "含多 token 预测层；不运行"),
+    "models.quirk_own_code": ("its repository brings code, which kt never runs", "仓库自带代码；kt 从不运行"),
+    "models.quirk_state": ("layers with a state of fixed size for each sequence", "部分层每个序列只保留固定大小的状态"),
+    "models.quirk_windows": ("layers that see only the last tokens", "部分层只看最近的 token"),
+    "models.quirk_indexer": (
+        "sparse attention: an indexer chooses the tokens to read",
+        "稀疏注意力：由索引器选择要读取的 token",
+    ),
+    "models.quirk_shared_indexers": ("layers that share another layer's indexer", "部分层共用其他层的索引器"),
+    "models.quirk_hash_router": ("the first layers choose experts by the token alone", "前几层仅按 token 选择专家"),
+    "models.quirk_expert_biases": ("experts with biases", "专家带偏置"),
+    "models.quirk_zero_experts": ("experts that do nothing, which tokens may choose", "含可被选中的空专家"),
+    "models.quirk_streams": ("several residual streams (hyper-connections)", "多条残差流（hyper-connections）"),
+    "models.quirk_tensor_parallel_4": ("splits over 4 GPUs at most", "最多切分到 4 块 GPU"),
+    "models.quirk_tensor_parallel_8": ("splits over 8 GPUs at most", "最多切分到 8 块 GPU"),
     "models.not_pulled": (
         "Model {name} is not on this disk.\nPulled models: {pulled}.\nSee all: kt model list",
         "本机没有模型 {name}。\n已下载：{pulled}。\n查看全部：kt model list",

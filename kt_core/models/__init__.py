@@ -4,7 +4,7 @@ import os
 
 from kt_core import paths
 from kt_core.errors import NotFound
-from kt_core.models import files, registry, store
+from kt_core.models import catalogue, files, registry, store
 from kt_core.models.files import holds_model, local_files
 from kt_core.models.spec import read_spec
 from kt_core.types import ModelFiles
@@ -30,6 +30,11 @@ def resolve(name: str) -> ModelFiles:
         return local_files(folder, folder.name)
     if entry := registry.find(name):
         raise NotFound("models.not_pulled_yet", name=entry.name)
+    known = None if there else catalogue.find(name)
+    if known and known.path:
+        return local_files(paths.expanded(known.path), known.name)
+    if known and known.repo and not files.repository(name):
+        raise catalogue.not_here(known)
     if there:
         return local_files(path)
     raise store.unknown(name)

@@ -14,6 +14,7 @@ from kt_core.types import ModelFiles
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
+CONFIG = "config.json"  # of a Hugging Face folder
 _REPOSITORY = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<model>\w[\w.-]*)(?<!\.gguf)")
 
 
@@ -29,7 +30,7 @@ def local_files(path: Path, name: str = "") -> ModelFiles:
     name = name or (path.stem if path.is_file() else path.name)
     if path.is_file():
         return _from_file(path, name)
-    if (path / "config.json").is_file():
+    if (path / CONFIG).is_file():
         return ModelFiles(name, str(path), "safetensors", tuple(map(str, _shards(path))))
     first = _only_gguf(path)
     return _from_file(first, name)
@@ -37,7 +38,7 @@ def local_files(path: Path, name: str = "") -> ModelFiles:
 
 def holds_model(folder: Path) -> bool:
     """Whether the folder looks like a model: GGUF files, or a Hugging Face config."""
-    return any(folder.glob("*.gguf")) or (folder / "config.json").is_file()
+    return any(folder.glob("*.gguf")) or (folder / CONFIG).is_file()
 
 
 def repository(name: str) -> str:

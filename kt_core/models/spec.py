@@ -1,18 +1,23 @@
-"""ModelSpec from headers alone: config.json or GGUF metadata, and the tensor headers."""
+"""ModelSpec from headers alone: config.json or GGUF metadata, and the tensor headers where there are any."""
 
 import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kt_core.errors import BadData
+from kt_core.errors import BadData, Unsupported
 from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.problems import Problems
 from kt_core.formats.quantized import quantised, stored_bytes
-from kt_core.models import families
+from kt_core.models import counting, families, knowledge, storage
+from kt_core.models.cache import cache_parts
+from kt_core.models.knowledge import GGUF_METHOD, METHODS
+from kt_core.models.layers import EXPERTS, HEADS, HIDDEN, LAYERS, TOP_K, layers_of, text_of
+from kt_core.models.parts import part_of
 from kt_core.types import ModelFiles, ModelSpec
 
 CACHE_BYTES = 4  # per cached number: the engine keeps float32
@@ -28,10 +33,10 @@ _LIMITS = {
     "experts per token": 1 << 16,
 }
 _ALIASES = {  # field -> names in reading order; the first one present counts
-    "num_hidden_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "hidden_size": ("hidden_size", "n_embd", "d_model"),
+    "num_hidden_layers": LAYERS,
+    "hidden_size": HIDDEN,
     "vocab_size": ("vocab_size",),
-    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads"),
+    "num_attention_heads": HEADS,
     "context": (
         "max_position_embeddings",
         "n_positions",
@@ -40,10 +45,9 @@ _ALIASES = {  # field -> names in reading order; the first one present counts
         "max_seq_len",
         "model_max_length",
     ),
-    "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "experts per token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts"),
+    "experts": EXPERTS,
+    "experts per token": TOP_K,
 }
-_EXPERT = re.compile(r"(^|\.)experts\.|_exps\.|\.ffn_(gate|up|down)\.\d+\.|block_sparse_moe\.(in|out)put_linear\.")
 _EXPERT_INDEX = re.compile(r"layers\.(?P<layer>\d+)\..*\bexperts\.(?P<expert>\d+)\.")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(^|\.)(token_embd|embed_tokens|wte)\.weight$")
@@ -58,10 +62,48 @@ def read_spec(files: ModelFiles) -> ModelSpec:
     """
     config, tensors = read_headers(files)
     problems = Problems()
-    spec = _spec(config, tensors, problems)
+    spec = _spec(config, tensors, files.format, problems)
     if problems or spec is None:
         raise BadData("models.bad_config", path=described_in(files), problems=problems)
-    return spec
+    return replace(spec, chat_template=has_chat_template(files))
+
+
+def describe(files: ModelFiles) -> ModelSpec:
+    """As read_spec, also for a GGUF architecture that kt cannot run, and for a folder quantised in a way that it cannot
+    read: sizes are then the configuration's alone. Raises BadData, and what the readers raise."""
+    try:
+        return read_spec(files)
+    except Unsupported:
+        if files.format != "gguf":
+            spec = from_config(_read_config(described_in(files)), described_in(files))
+            return replace(spec, chat_template=has_chat_template(files))
+    header = gguf.read_model(Path(files.path))
+    problems = Problems()
+    found = _spec(families.plain_config(header), header.tensors, files.format, problems)
+    if problems or found is None:
+        raise BadData("models.bad_config", path=described_in(files), problems=problems)
+    return replace(found, chat_template=has_chat_template(files))
+
+
+def read_config_spec(path: Path) -> ModelSpec:
+    """What a config.json says when the weights are not here yet. Raises BadData."""
+    return from_config(_read_config(path), path)
+
+
+def has_chat_template(files: ModelFiles) -> bool:
+    """Whether the model's files hold a chat template; unreadable ones do not."""
+    if files.format == "gguf":
+        return bool(gguf.read_model(Path(files.path)).metadata.get("tokenizer.chat_template"))
+    folder = Path(files.path)
+    if (folder / "chat_template.jinja").is_file():
+        return True
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        try:
+            if json.loads((folder / name).read_bytes()).get("chat_template"):
+                return True
+        except (OSError, ValueError, AttributeError, RecursionError):
+            continue
+    return False
 
 
 def read_headers(files: ModelFiles) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
@@ -120,37 +162,110 @@ def _read_config(path: Path) -> dict[str, Any]:
     return result
 
 
-def _spec(config: dict[str, Any], tensors: dict[str, TensorInfo], problems: Problems) -> ModelSpec | None:
+def from_config(
+    config: dict[str, Any],
+    path: Path = Path("config.json"),
+    beside: Mapping[str, int] | None = None,
+    formats: Mapping[str, str] | None = None,
+) -> ModelSpec:
+    """What the configuration alone says: weights counted by the family's shapes, bytes by its quantisation.
+
+    `beside`: weights of the parts "vision" and "mtp", which are not counted. `formats`: part -> stored format, "" -> that of
+    the others, where it is not the configuration's. Raises BadData as read_spec does.
+    """
+    problems = Problems()
     for setting in not_finite(config):
         problems.add("models.config_not_finite", setting=setting)
-    text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
-    sizes = {name: _size(text, name, problems) for name in list(_ALIASES)[:5]}
-    experts = _size(text, "experts", problems, optional=True)
-    per_token = _size(text, "experts per token", problems, optional=True) if experts else 0
-    if experts and not 0 < per_token <= experts:
-        problems.add("models.config_top_k", k=per_token, experts=experts)
-    cache = _cache_numbers(text, sizes, problems)
+    found = _Found(config, problems)
+    if problems:
+        raise BadData("models.bad_config", path=path, problems=problems)
+    counted = Counter(counting.counted(found.text) | dict(beside or {}))
+    parameters = _ordered(counted)
+    formats = formats or storage.stored_formats(config)
+    by_part, by_format = storage.stored_by_part(parameters, formats)
+    main = formats.get("experts" if parameters.get("experts") else "dense", formats[""])
+    return found.spec(parameters, by_part, by_format, METHODS.get(main, ""), exact=False)
+
+
+def _spec(config: dict[str, Any], tensors: dict[str, TensorInfo], form: str, problems: Problems) -> ModelSpec | None:
+    for setting in not_finite(config):
+        problems.add("models.config_not_finite", setting=setting)
+    found = _Found(config, problems)
     if problems:
         return None
-    _compare(tensors, sizes, experts, problems)
+    _compare(tensors, found.sizes, found.experts, problems)
     formats: Counter[str] = Counter()
-    parts: Counter[str] = Counter(experts=0, other=0)
+    by_part: Counter[str] = Counter()
+    parameters: Counter[str] = Counter()
+    stored: Counter[str] = Counter()  # formats of what the method is about
+    main = "experts" if found.experts else "dense"
     for info in tensors.values():
+        part = part_of(info.name, found.sizes["num_hidden_layers"])
         formats[info.format] += stored_bytes(info)
-        parts["experts" if _EXPERT.search(info.name) else "other"] += stored_bytes(info)
-    return ModelSpec(
-        family=config["model_type"],
-        layers=sizes["num_hidden_layers"],
-        hidden=sizes["hidden_size"],
-        vocab=sizes["vocab_size"],
-        context=sizes["context"],
-        experts=experts,
-        experts_per_token=per_token,
-        parameters=_parameters(tensors.values()),
-        bytes_by_part=dict(parts),
-        kv_bytes_per_token=cache * CACHE_BYTES,
-        formats=dict(formats),
-    )
+        by_part[part] += stored_bytes(info)
+        if not info.name.endswith("inv_freq"):  # a table that is computed, not learnt
+            parameters[part] += math.prod(info.shape)
+        stored[info.format] += stored_bytes(info) if part == main else 0
+    method = METHODS.get(max(stored, key=lambda name: stored[name], default=""), "")
+    return found.spec(_ordered(parameters), _ordered(by_part), dict(formats), GGUF_METHOD if form == "gguf" else method)
+
+
+def _ordered(parts: Counter[str]) -> dict[str, int]:
+    return {part: parts[part] for part in counting.PARTS if parts[part]}
+
+
+class _Found:
+    """The sizes of a configuration, checked; what is wrong is noted in `problems`."""
+
+    def __init__(self, config: dict[str, Any], problems: Problems) -> None:
+        self.config = config
+        self.text = dict(text_of(config))
+        self.sizes = {name: _size(self.text, name, problems) for name in list(_ALIASES)[:5]}
+        self.experts = _size(self.text, "experts", problems, optional=True)
+        self.per_token = _size(self.text, "experts per token", problems, optional=True) if self.experts else 0
+        if self.experts and not 0 < self.per_token <= self.experts:
+            problems.add("models.config_top_k", k=self.per_token, experts=self.experts)
+        self.kept = _cache_numbers(self.text, self.sizes, problems)
+
+    def spec(
+        self,
+        parameters: dict[str, int],
+        by_part: dict[str, int],
+        formats: dict[str, int],
+        method: str,
+        exact: bool = True,
+    ) -> ModelSpec:
+        text, layers = self.text, layers_of(self.text)
+        cache = cache_parts(text)
+        routed = parameters.get("experts", 0)
+        idle = routed - routed * self.per_token // self.experts if self.experts else 0
+        total = sum(parameters.values())
+        tool, reasoning = knowledge.parsers(str(text.get("model_type") or self.config["model_type"]))
+        return ModelSpec(
+            family=self.config["model_type"],
+            layers=self.sizes["num_hidden_layers"],
+            hidden=self.sizes["hidden_size"],
+            vocab=self.sizes["vocab_size"],
+            context=self.sizes["context"],
+            experts=self.experts,
+            experts_per_token=self.per_token,
+            parameters=total,
+            bytes_by_part=by_part,
+            kv_bytes_per_token=self.kept * CACHE_BYTES,
+            formats=formats,
+            parameters_by_part=parameters,
+            active_parameters=total - idle - parameters.get("vision", 0) - parameters.get("mtp", 0),
+            moe_layers=sum(layer.feed in ("experts", "both") for layer in layers),
+            expert_width=counting.expert_width(text) if self.experts else 0,
+            heads=self.sizes["num_attention_heads"],
+            kv_heads=1 if text.get("kv_lora_rank") else max(map(counting.kv_heads, layers), default=0),
+            cache=cache,
+            method=method,
+            tool_parser=tool,
+            reasoning_parser=reasoning,
+            quirks=tuple(knowledge.quirks(self.config, layers, cache, parameters)),
+            exact=exact,
+        )
 
 
 def _size(config: dict[str, Any], field: str, problems: Problems, optional: bool = False) -> int:
@@ -177,7 +292,7 @@ def _cache_numbers(config: dict[str, Any], sizes: dict[str, int], problems: Prob
     limit = _LIMITS["hidden_size"]
     if config.get("kv_lora_rank") is not None:
         latent = _whole(config["kv_lora_rank"], "kv_lora_rank", 1, limit, problems)
-        return layers * (latent + _whole(config.get("qk_rope_head_dim"), "qk_rope_head_dim", 1, limit, problems))
+        return layers * (latent + _whole(config.get("qk_rope_head_dim"), "qk_rope_head_dim", 0, limit, problems))
     stated = config.get("num_key_value_heads")
     kv_heads = heads if stated is None else _whole(stated, "num_key_value_heads", 1, 1 << 16, problems)
     head_dim = config.get("head_dim")
@@ -207,8 +322,3 @@ def _compare(tensors: dict[str, TensorInfo], sizes: dict[str, int], experts: int
         if layer < sizes["num_hidden_layers"] and found != set(range(experts)):
             problems.add("models.experts_differ", experts=experts, found=len(found), layer=layer)
             break
-
-
-def _parameters(tensors: Iterable[TensorInfo]) -> int:
-    """Weights counted by element; tables that are computed, not learnt, do not count."""
-    return sum(math.prod(info.shape) for info in tensors if not info.name.endswith("inv_freq"))

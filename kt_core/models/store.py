@@ -13,7 +13,7 @@ from pathlib import Path
 from kt_core import config, paths
 from kt_core.errors import BadData, DoesNotFit, KTError, NotFound, UsageError
 from kt_core.messages import t
-from kt_core.models import registry
+from kt_core.models import catalogue, registry
 from kt_core.models.download import fetch, sha256
 from kt_core.models.files import holds_model, local_files, near, repository
 from kt_core.models.registry import Entry
@@ -68,6 +68,9 @@ def pull(name: str, progress: Progress) -> ModelFiles:
     """
     entry = registry.find(name)
     if entry is None:
+        known = catalogue.find(name)
+        if known and known.repo and not repository(name):
+            raise catalogue.not_here(known)
         raise unknown(name)
     target = models_dir() / entry.name / entry.file
     try:
@@ -107,9 +110,9 @@ def unknown(name: str) -> NotFound:
 
 
 def known_names() -> list[str]:
-    """Names of the registry and of pulled models."""
+    """Names of the registry, of pulled models, of models whose shapes are known and of the user's own."""
     names = [name for entry in registry.ENTRIES for name in (entry.name, *entry.aliases)]
-    return names + [m.name for m in list_models() if m.name not in names]
+    return list(dict.fromkeys((*names, *(model.name for model in list_models()), *catalogue.names())))
 
 
 def _make(entry: Entry, target: Path, progress: Progress) -> None:

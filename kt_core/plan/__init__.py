@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
-from kt_core.machine import AFFINITY, CORES, FAST_CORES, default_threads
+from kt_core.machine import CORES, FAST_CORES, default_threads
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
 from kt_core.plan import cache, memory
@@ -120,7 +120,7 @@ def _threads(machine: Machine, wishes: Mapping[str, Any]) -> Decision:
     if threads > MOST_THREADS:
         raise UsageError("plan.threads_many", threads=threads, most=MOST_THREADS, best=best)
     cores = int(machine.limits.get(CORES, machine.physical_cores))
-    allowed = int(machine.limits.get(AFFINITY, machine.logical_cpus))
+    allowed = len(machine.allowed_cpus)
     key = "plan.threads_above_allowed" if threads > allowed else "plan.threads_above_cores"
     reason = t(key, threads=threads, cores=cores, allowed=allowed, best=best) if threads > cores else t("plan.chosen")
     return Decision("threads", threads, reason, "user")
@@ -149,7 +149,7 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     runs, in the order of the nodes, and binds memory only where a run lies in one node.
     """
     usable = set(cpus or machine.allowed_cpus)
-    nodes = {node: [cpu for cpu in own if cpu in usable] for node, own in sorted(machine.numa_nodes.items())}
+    nodes = {n: [cpu for cpu in node.cpus if cpu in usable] for n, node in sorted(machine.numa_nodes.items())}
     parts = [own for own in nodes.values() if own]
     wished = wishes.get("pools")
     if wished is None and (len(parts) < 2 or len(parts) > min(threads, MOST_POOLS)):
@@ -163,7 +163,8 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
             raise UsageError("plan.pools_many", pools=count, most=min(threads, MOST_POOLS))
         flat = [cpu for own in parts for cpu in own]
         parts = [flat[len(flat) * i // count : len(flat) * (i + 1) // count] for i in range(count)]
-    home = {cpu: node for node, own in nodes.items() for cpu in own}
+    # A node that cpuset or an inherited policy bars would refuse the memory
+    home = {cpu: node if machine.numa_nodes[node].usable else None for node, own in nodes.items() for cpu in own}
     shares = _shared_out(threads, [len(part) for part in parts])
     pools = []
     for part, share in zip(parts, shares, strict=True):

@@ -1,12 +1,17 @@
 """`kt doctor` when parts are absent, too old, or present but broken."""
 
+import json
+import subprocess
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from cli_runner import Done, Run
 
-from kt_cli import checks
+from kt_cli import checks, machine_checks
+from kt_core.machine import probe
+from kt_core.types import Gpu, Node
 
 
 def by_name(done: Done) -> dict[str, dict[str, str]]:
@@ -105,9 +110,6 @@ sys.meta_path.insert(0, Finder())
 
 
 def test_kernels_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    import json
-    import subprocess
-
     tiers = [("scalar", []), ("avx2", []), ("amx", ["amx_tile"])]
     rows = [{"name": name, "missing": missing, "runnable": not missing} for name, missing in tiers]
     info: dict[str, object] = {"tiers": rows, "chosen": "avx2"}
@@ -125,15 +127,47 @@ def test_kernels_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sysroot(kt: Run, tmp_path: Path) -> None:
     found = by_name(kt("doctor", "--json", "--sysroot", str(tmp_path)))
     assert any(name == "probe" for name in found), "an empty tree must leave notes"
+    machine = kt("doctor", "--json", "--sysroot", str(tmp_path)).json["machine"]
+    assert machine["allowed_cpus"] == [0] and machine["memory_total"] == 0 and machine["notes"]
     assert kt("doctor", "--sysroot", str(tmp_path / "nothing")).code == 4
 
 
-def test_other_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
+def test_other_architecture() -> None:
+    checks_ = machine_checks.check(replace(probe(), architecture="riscv64"))
+    assert next(check for check in checks_ if check.name == "cpu").status == "error"
 
-    from kt_core.machine import probe
 
-    assert checks._cpu(replace(probe(), architecture="riscv64")).status == "error"
+def test_limits_are_listed_and_the_deciding_one_is_named() -> None:
+    limits = {"online": 16.0, "affinity": 16.0, "cores": 8.0, "quota": 2.5}
+    machine = replace(
+        probe(),
+        limits=limits,
+        logical_cpus=16,
+        smt="unknown",
+        memory_limits={"ram": 64 << 30, "cgroup": 8 << 30},
+        memory_policy="bind:1",
+        numa_nodes={0: Node((0,), 64 << 30), 9: Node((), 16 << 30, kind="gpu", usable=False)},
+        gpus=(Gpu("X", 24 << 30, 1, "570.1", capability="8.9", node=1, pcie_generation=4, pcie_lanes=16),),
+    )
+    found = {check.name: check.value for check in machine_checks.check(machine)}
+    assert found["threads"].startswith("2: the container's quota is 2.5 of 16 CPUs; limits: online 16, affinity 16,")
+    assert "cores 8, quota 2.5" in found["threads"]
+    assert "threads a core unknown" in found["cpu"]
+    assert "control group may use 8.00 GiB (memory: 64.00 GiB); inherited memory policy: bind:1" in found["memory"]
+    assert found["numa"] == "node 0 (1 CPUs, 64.0 GiB), node 9 (0 CPUs, 16.0 GiB): a GPU's memory"
+    advice = {check.name: check.suggestion for check in machine_checks.check(replace(machine, numa_balancing=True))}
+    assert "numa_balancing" in advice["system"]
+    assert found["gpu"] == "X (24.0 GiB, sm_89, driver 570.1, PCIe 4.0 x16, node 1)"
+
+
+def test_torch_that_was_built_for_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        checks, "_python", lambda code: subprocess.CompletedProcess([], 0, "2.13.0+cu130 cpu cuda\n", "")
+    )
+    card = Gpu("Radeon", 1, 1, kind="rocm")
+    assert checks.torch_check(replace(probe(), gpus=())).value == "2.13.0+cu130, built for cpu, cuda"
+    found = checks.torch_check(replace(probe(), gpus=(card,)))
+    assert found.status == "warn" and "cannot use Radeon" in found.value and "rocm" in found.suggestion
 
 
 def test_quiet_names_the_faults(kt: Run, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from cli_runner import Run
 
-from kt_cli import checks
-from kt_core.machine import profile
+from kt_cli import machine_checks
+from kt_cli.check import OK, WARN, Check
+from kt_core.machine import probe, profile
 
 SMALL = [
     "--hidden",
@@ -148,22 +149,22 @@ def test_ceilings_make_the_profile_that_doctor_and_plans_read(kt: Run, env: dict
     stored = profile.load()
     assert stored is not None and set(stored.read_rates) == {1}
     found = doctor()
-    assert found.status == checks.OK
+    assert found.status == OK
     assert f"{stored.read_rates[1] / 1e9:.1f} GB/s" in found.value
     text = file.read_text()
     file.write_text(text.replace('"cores": ', '"cores": 9'))
     found = doctor()
-    assert found.status == checks.WARN
+    assert found.status == WARN
     assert "kt microbench ceilings" in found.suggestion
     file.write_text("{")
-    assert doctor().status == checks.WARN
+    assert doctor().status == WARN
     file.unlink()
-    assert doctor().status == checks.OK
+    assert doctor().status == OK
 
 
-def doctor() -> checks.Check:
+def doctor() -> Check:
     """What `kt doctor` says of the profile."""
-    return next(check for check in checks.machine(Path("/")) if check.name == "profile")
+    return next(check for check in machine_checks.check(probe()) if check.name == "profile")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -108,3 +108,65 @@ def test_a_repository_gets_the_way_to_a_folder(command: tuple[str, ...], kt: Run
     assert done.code == 4 and "hf download Qwen/Qwen3-30B-A3B --local-dir Qwen3-30B-A3B" in done.err
     for name in ("nope.gguf", "a/b/c", "./a", "a/b.gguf"):
         assert "hf download" not in kt("run", name).err and f"no model at {name}." in kt("run", name).err
+
+
+def test_show_of_a_known_model(kt: Run) -> None:
+    """Offline, by the built-in shapes; every alias and the repository mean the same."""
+    data = kt("model", "show", "r1", "--json").json
+    assert data["name"] == "DeepSeek-R1-0528" and data["source"] == "shapes" and data["path"] is None
+    assert data["spec"]["experts"] == 256 and data["spec"]["method"] == "FP8"
+    assert data["cache_bytes_per_token"] == 70_272
+    assert kt("model", "show", "deepseek-ai/DeepSeek-R1-0528", "--json").json == data
+    assert kt("model", "show", "r1", "-q").out == "DeepSeek-R1-0528\n"
+    shown = kt("model", "show", "r1").out
+    for words in ("685 B, 37.6 B active", "58 with 256 experts", "method FP8", "latent x 61", "deepseek-v3"):
+        assert words in shown
+    assert "激活 37.6 B" in kt("model", "show", "r1", more={"KT_LANG": "zh"}).out
+
+
+def test_show_of_files(kt: Run, tmp_path: Path) -> None:
+    from kt_core.models.gguf_writer import Tensor, header
+
+    metadata = {"general.architecture": "strange", "strange.block_count": 1, "strange.embedding_length": 64}
+    metadata |= {"strange.attention.head_count": 4, "strange.context_length": 512}
+    data, _ = header(
+        metadata, [Tensor("token_embd.weight", "F32", (32, 64)), Tensor("blk.0.attn_q.weight", "F32", (64, 64))]
+    )
+    (tmp_path / "own.gguf").write_bytes(data + bytes(4 * 64 * 96))
+    found = kt("model", "show", str(tmp_path / "own.gguf"), "--json").json
+    assert (
+        found["source"] == "files" and found["spec"]["family"] == "strange" and found["spec"]["parameters"] == 64 * 96
+    )
+    assert "no chat template" in kt("model", "show", str(tmp_path / "own.gguf")).out
+
+
+def test_show_of_what_is_not_there(kt: Run) -> None:
+    done = kt("model", "show", "deepsek-r1")
+    assert done.code == 4 and "deepseek-r1" in done.err
+    assert kt("model", "show", "nobody/nothing", more={"HF_HUB_OFFLINE": "1"}).code == 6
+    assert kt("model", "show", "smollm2").code == 4  # one that can be pulled, and is not
+
+
+def test_run_of_a_known_model_names_the_way(kt: Run) -> None:
+    done = kt("run", "m2")
+    assert done.code == 4 and "hf download MiniMaxAI/MiniMax-M2 --local-dir MiniMax-M2" in done.err
+
+
+def test_list_of_known_models(kt: Run) -> None:
+    rows = {row["name"]: row for row in kt("model", "list", "--known", "--json").json["models"]}
+    assert len(rows) >= 70 and rows["GLM-5"]["repository"] == "zai-org/GLM-5" and rows["GLM-5"]["bytes"] > 10**12
+    shown = kt("model", "list", "--known").out
+    assert "685 B, 37.6 B active" in shown and "8.19 B  " in shown
+
+
+def test_show_of_a_configuration_alone(kt: Run, tmp_path: Path) -> None:
+    from kt_core.models import catalogue
+
+    file = tmp_path / "later" / "config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(dict(catalogue.builtin()["Qwen3-30B-A3B"].config)))
+    for name in (file, file.parent):
+        found = kt("model", "show", str(name), "--json").json
+        assert found["source"] == "config" and found["spec"]["parameters"] / 1e9 > 30 and not found["spec"]["exact"]
+    file.write_text("{}")
+    assert kt("model", "show", str(file)).code == 5

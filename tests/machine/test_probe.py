@@ -8,7 +8,6 @@ import trees
 from trees import GIB
 
 from kt_core.machine import default_threads, probe
-from kt_core.machine.gpu import parse_gpus
 from kt_core.machine.sysfiles import parse_list, parse_mask
 from kt_core.types import Machine
 
@@ -22,6 +21,10 @@ def threads(machine: Machine) -> tuple[int, str]:
     count, decision = default_threads(machine)
     assert decision.value == count and decision.name == "threads"
     return count, decision.reason
+
+
+def by_node(machine: Machine) -> dict[int, tuple[int, ...]]:
+    return {number: node.cpus for number, node in machine.numa_nodes.items()}
 
 
 @pytest.mark.parametrize(
@@ -133,21 +136,21 @@ def test_eight_nodes_gaps_and_a_node_of_memory_only(tmp_path: Path) -> None:
     root = trees.machine(tmp_path, trees.single(16))
     lists = {n: f"{n}-{n + 1}" if n % 2 == 0 else "" for n in range(0, 16, 2)} | {33: "", 250: ""}
     machine = probe(trees.write(root, trees.nodes(lists)))
-    assert machine.numa_nodes == {n: (n, n + 1) for n in range(0, 16, 2)} | {33: (), 250: ()}
+    assert by_node(machine) == {n: (n, n + 1) for n in range(0, 16, 2)} | {33: (), 250: ()}
 
 
 def test_interleaved_ranges_and_offline_cpus(tmp_path: Path) -> None:
     groups = [[i, i + 64] for i in range(64) if i != 5]
     root = trees.machine(tmp_path, groups)
     machine = probe(trees.write(root, trees.nodes({0: "0-31,64-95", 1: "32-63,96-127"})))
-    assert machine.numa_nodes[0] == tuple(c for c in (*range(32), *range(64, 96)) if c not in (5, 69))
+    assert by_node(machine)[0] == tuple(c for c in (*range(32), *range(64, 96)) if c not in (5, 69))
     assert threads(machine)[0] == 63
 
 
 def test_every_node_listing_every_cpu_counts_each_once(tmp_path: Path) -> None:
     root = trees.machine(tmp_path, trees.single(4))
     machine = probe(trees.write(root, trees.nodes({0: "0-3", 1: "0-3"})))
-    assert machine.numa_nodes == {0: (0, 1, 2, 3), 1: ()}
+    assert by_node(machine) == {0: (0, 1, 2, 3), 1: ()}
 
 
 def test_old_kernel_with_masks_only(tmp_path: Path) -> None:
@@ -167,7 +170,7 @@ def test_old_kernel_with_masks_only(tmp_path: Path) -> None:
         },
     )
     machine = probe(root)
-    assert machine.physical_cores == 18 and machine.numa_nodes == {0: tuple(range(36))}
+    assert machine.physical_cores == 18 and by_node(machine) == {0: tuple(range(36))}
 
 
 @pytest.mark.parametrize(
@@ -232,11 +235,6 @@ def test_this_machine() -> None:
     assert 1 <= threads(machine)[0] <= len(machine.allowed_cpus)
 
 
-def test_gpu_table() -> None:
-    gpus = parse_gpus("NVIDIA X, Special, 1000, 900, 570.1\nGB10, [N/A], [N/A], 580\nnonsense")
-    assert [(g.name, g.memory, g.free) for g in gpus] == [("NVIDIA X, Special", 1000 << 20, 900 << 20), ("GB10", 0, 0)]
-
-
 @pytest.mark.parametrize("script", ["exit 9", "echo broken >&2; exit 1", "sleep 20", "echo junk"])
 def test_failing_nvidia_smi_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program = tmp_path / "nvidia-smi"
@@ -261,19 +259,13 @@ def test_lists_and_masks() -> None:
             parse_mask(bad)
 
 
-def caches(cpu: int, index: int, level: int, size: str, shared: str, kind: str = "Unified") -> dict[str, str]:
-    folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
-    files = {"level": str(level), "type": kind, "size": size, "shared_cpu_list": shared}
-    return {f"{folder}/{name}": f"{text}\n" for name, text in files.items()}
-
-
 def test_last_level_caches_are_counted_once(tmp_path: Path) -> None:
     """Two complexes of two CPUs with 32 MiB each, as on chips of several dies."""
     root = trees.machine(tmp_path, trees.single(4))
     for cpu, pair in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
-        trees.write(root, caches(cpu, 0, 1, "32K", str(cpu), "Data"))
-        trees.write(root, caches(cpu, 1, 1, "64M", str(cpu), "Instruction"))
-        trees.write(root, caches(cpu, 2, 2, "1024K", str(cpu)) | caches(cpu, 3, 3, "32768K", pair))
+        trees.write(root, trees.cache(cpu, 0, 1, "32K", str(cpu), "Data"))
+        trees.write(root, trees.cache(cpu, 1, 1, "64M", str(cpu), "Instruction"))
+        trees.write(root, trees.cache(cpu, 2, 2, "1024K", str(cpu)) | trees.cache(cpu, 3, 3, "32768K", pair))
     assert probe(root).last_level_cache == 64 << 20
     trees.write(root, {"proc/self/status": "Cpus_allowed_list:\t1,0\n"})
     assert probe(root).last_level_cache == 32 << 20
@@ -282,5 +274,5 @@ def test_last_level_caches_are_counted_once(tmp_path: Path) -> None:
 def test_an_unknown_cache_is_zero(tmp_path: Path) -> None:
     root = trees.machine(tmp_path, trees.single(1))
     assert probe(root).last_level_cache == 0
-    trees.write(root, caches(0, 0, 3, "a lot", "0") | caches(0, 1, 3, "", "0"))
+    trees.write(root, trees.cache(0, 0, 3, "a lot", "0") | trees.cache(0, 1, 3, "", "0"))
     assert probe(root).last_level_cache == 0

@@ -6,10 +6,10 @@ GIB = 2**30
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
+    for folder in sorted({(root / name).parent for name in files}):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        (root / name).write_text(text)
     return root
 
 
@@ -54,3 +54,10 @@ def machine(root: Path, groups: list[list[int]], gib: float = 16, free: float = 
     """A tree with topology, cpuinfo and memory; `more` maps file names, / written as __, to texts."""
     files = cores(groups) | {"proc/cpuinfo": x86_cpuinfo(sum(map(len, groups))), "proc/meminfo": meminfo(gib, free)}
     return write(root, files | {name.replace("__", "/"): text for name, text in more.items()})
+
+
+def cache(cpu: int, index: int, level: int, size: str, shared: str, kind: str = "Unified") -> dict[str, str]:
+    folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+    files = {"level": str(level), "size": size, "shared_cpu_list": shared}
+    files |= {} if kind == "Unified" else {"type": kind}
+    return {f"{folder}/{name}": f"{text.strip()}\n" for name, text in files.items()}

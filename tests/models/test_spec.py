@@ -26,6 +26,8 @@ MIXTRAL: dict[str, Any] = {
     "num_experts_per_tok": 2,
 }
 
+MARKS = {"attention": "self_attn", "embedding": "embed_tokens", "other": "gate"}  # a part -> a word of its tensors
+
 
 def mixtral_tensors(layers: int = 2, experts: int = 4, vocab: int = 128) -> dict[str, np.ndarray]:
     tensors = {"model.embed_tokens.weight": np.zeros((vocab, 64), np.float32)}
@@ -51,9 +53,10 @@ def test_sums_are_those_of_the_tensors(tmp_path: Path) -> None:
     tensors = mixtral_tensors()
     spec = read_spec(folder(tmp_path, MIXTRAL))
     experts = sum(t.nbytes for n, t in tensors.items() if ".experts." in n)
-    assert spec.bytes_by_part == {"experts": experts, "other": sum(t.nbytes for t in tensors.values()) - experts}
+    sizes = {part: sum(t.nbytes for n, t in tensors.items() if mark in n) for part, mark in MARKS.items()}
+    assert spec.bytes_by_part == {"experts": experts} | sizes
     assert spec.parameters == sum(t.size for t in tensors.values())
-    assert spec.formats == {"F16": experts, "F32": spec.bytes_by_part["other"]}
+    assert spec.formats == {"F16": experts, "F32": sum(sizes.values())}
     assert (spec.experts, spec.experts_per_token, spec.layers, spec.context) == (4, 2, 2, 256)
     assert spec.kv_bytes_per_token == 2 * 2 * 2 * 16 * 4  # layers, key and value, heads, width, float32
 
@@ -62,6 +65,7 @@ def test_shared_experts_are_not_routed_ones(tmp_path: Path) -> None:
     tensors = mixtral_tensors() | {"model.layers.0.mlp.shared_experts.up_proj.weight": np.zeros((32, 64), np.float32)}
     base, more = read_spec(folder(tmp_path / "a", MIXTRAL)), read_spec(folder(tmp_path / "b", MIXTRAL, tensors))
     assert more.bytes_by_part["experts"] == base.bytes_by_part["experts"]
+    assert more.bytes_by_part["shared"] == 32 * 64 * 4 and "shared" not in base.bytes_by_part
 
 
 def test_latent_attention_caches_the_latent(tmp_path: Path) -> None:

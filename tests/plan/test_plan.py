@@ -10,7 +10,7 @@ from kt_core.bench.scaled import KINDS, random_matrix
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
 from kt_core.plan.tiers import TIERS
-from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Plan
+from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Node, Plan
 
 GIB = 2**30
 AVX2 = ("avx2", "f16c", "fma")
@@ -36,7 +36,9 @@ def machine(gib: float = 16, cores: int = 8, smt: bool = True, **changes: Any) -
         "memory_total": int(gib * GIB),
         "memory_available": int(gib * GIB),
     }
-    return Machine(**(fields | changes))
+    fields |= changes
+    nodes = {node: Node(cpus) for node, cpus in fields["numa_nodes"].items()}
+    return Machine(**(fields | {"numa_nodes": nodes}))
 
 
 def spec(weights_gib: float = 4, kv: int = 100_000, context: int = 8192, **changes: Any) -> ModelSpec:
@@ -219,6 +221,13 @@ def test_a_pool_for_each_node() -> None:
     assert "2 NUMA nodes" in reason(made, "pools")
     inside = machine(allowed_cpus=(2, 3), limits={"affinity": 2.0, "cores": 2.0}, numa_nodes=nodes)
     assert plan(inside, spec()).value("pools") == [{"threads": 2, "cpus": [2, 3], "node": None}]
+
+
+def test_memory_is_not_bound_to_a_node_that_is_barred() -> None:
+    nodes = {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
+    barred = machine(cores=8, smt=False, numa_nodes=nodes)
+    barred = replace(barred, numa_nodes={n: replace(node, usable=n == 1) for n, node in barred.numa_nodes.items()})
+    assert [pool["node"] for pool in plan(barred, spec()).value("pools")] == [None, 1]
 
 
 def test_each_cpu_of_every_node_has_a_thread_where_all_are_used() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from kt_core.errors import BadData, Unsupported
 from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems, shown
-from kt_core.models.families import _shared
+from kt_core.models.families import _plain, _shared
 
 
 def known() -> list[str]:
@@ -34,6 +34,11 @@ def gguf_config(header: GGUFHeader) -> dict[str, Any]:
     _check_blocks(header)
     config: dict[str, Any] = module.config(header)
     return config
+
+
+def plain_config(header: GGUFHeader) -> dict[str, Any]:
+    """Sizes of a model of any architecture, known here or not, to plan with; values are as the file has them."""
+    return _plain.config(header)
 
 
 def gguf_names(header: GGUFHeader) -> dict[str, str]:
