@@ -6,7 +6,7 @@ Unknown fields are ignored; what would change the answer and is not done here is
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from kt_core.errors import UsageError
 from kt_core.server import bodies
@@ -14,6 +14,15 @@ from kt_core.server.openai_fields import THINKING_SWITCHES, Chat, Number, Text, 
 
 # Of no text of their own: the server does not write them, and what other servers wrote into them is for them alone.
 _SILENT = {"redacted_thinking"}
+
+
+HARMLESS = {
+    "cache_control": "the prefix cache finds prompts by their tokens",
+    "container": "no code runs here",
+    "inference_geo": "it runs where the server is",
+    "metadata": "notes for the client's own records",
+    "service_tier": "requests run in the order of their arrival",
+}
 
 
 class Block(BaseModel, extra="allow"):
@@ -48,8 +57,10 @@ class ThinkingSwitch(BaseModel):
     type: Literal["enabled", "disabled", "adaptive"]
 
 
-class Prompt(BaseModel):
+class Prompt(bodies.Body):
     """What counting tokens takes."""
+
+    harmless = HARMLESS
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -87,10 +98,7 @@ class Prompt(BaseModel):
         # Clients ask for thinking of any model; one whose template has no switch thinks or not by itself.
         if self.thinking and self.thinking.type != "adaptive" and known & THINKING_SWITCHES.keys():
             fields["enable_thinking"] = self.thinking.type == "enabled"
-        try:
-            return Chat.model_validate(fields)
-        except ValidationError as error:
-            raise bodies.fault(error) from error
+        return bodies.made(Chat, fields)
 
 
 class Messages(Prompt):

@@ -1,6 +1,5 @@
 """OpenAI's dialect: POST /v1/chat/completions and /v1/completions, whole and streamed."""
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -36,8 +35,7 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
     """Whatever can be refused is refused here, with its status, before the first byte of an answer."""
     state: State = request.app.state.kt
     engine = state.ready()
-    # In a thread: a long prompt takes a while to parse, and other clients wait for this loop.
-    fields = await asyncio.to_thread(bodies.parse, kind, await bodies.read(request))
+    fields = await bodies.parsed(request, kind)
     bodies.check_model(state, fields.model)
     id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
     parallel = not isinstance(fields, Chat) or fields.parallel_tool_calls is not False

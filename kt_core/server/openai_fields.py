@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
 
 from kt_core.errors import UsageError
-from kt_core.messages import t
+from kt_core.server import bodies
 from kt_core.types import Request, Sampling
 
 # Fields that would change the answer, which this version does not do -> values that ask for nothing.
@@ -46,7 +46,17 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "xtc_probability": (0,),
 }
-
+# Documented fields that change no answer here -> why they are ignored.
+HARMLESS = {
+    "metadata": "notes for the client's own records",
+    "prompt_cache_key": "the prefix cache finds prompts by their tokens",
+    "prompt_cache_retention": "the prefix cache keeps what fits",
+    "safety_identifier": "a name of the client's user",
+    "service_tier": "requests run in the order of their arrival",
+    "store": "answers are not kept",
+    "user": "a name of the client's user",
+    "verbosity": "no chat template reads it",
+}
 
 # Arguments by which chat templates turn reasoning on and off -> their values for it, the first one counts.
 THINKING_SWITCHES: dict[str, tuple[Any, Any]] = {
@@ -114,8 +124,11 @@ class StreamOptions(BaseModel):
     include_usage: StrictBool | None = None
 
 
-class _Common(BaseModel):
+class _Common(bodies.Body):
     """What both endpoints take. null means absent, as clients send it."""
+
+    refused = REFUSED
+    harmless = HARMLESS
 
     model: str | None = None
     stream: StrictBool | None = None
@@ -136,16 +149,6 @@ class _Common(BaseModel):
     stop_token_ids: list[Whole] | None = None
     ignore_eos: StrictBool | None = None
     timeout: Annotated[Number, Field(gt=0, le=1e6)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, data: Any) -> Any:
-        for name, accepted in REFUSED.items():
-            value = data.get(name) if isinstance(data, dict) else None
-            if value is not None and not any(value == ok for ok in accepted):
-                choices = ", ".join(map(repr, accepted)) or t("server.leave_out")
-                raise UsageError("server.unsupported_field", field=name, accepted=choices)
-        return data
 
     @model_validator(mode="after")
     def _agree(self) -> "_Common":
