@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kt_core.errors import KTError
-from kt_core.server import anthropic, errors, health, models, openai, responses, slots, tokens
+from kt_core.server import anthropic, errors, health, models, ollama, ollama_models, openai, responses, slots, tokens
 from kt_core.server.state import State
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def build_app(state: State) -> FastAPI:
     app = FastAPI(title="kt", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.kt = state
     app.include_router(health.router)
-    for dialect in (models, openai, responses, anthropic, tokens, slots):
+    for dialect in (models, openai, responses, anthropic, ollama, ollama_models, tokens, slots):
         app.include_router(dialect.router, dependencies=[Depends(_check_key)])
     app.add_exception_handler(KTError, _known)
     app.add_exception_handler(HTTPException, _refused)
@@ -57,7 +57,9 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _in_dialect(path: str, response: JSONResponse) -> JSONResponse:
     """An error as the clients of this path expect it."""
-    return anthropic.error_response(response) if path.startswith(anthropic.PATH) else response
+    if path.startswith(anthropic.PATH):
+        return anthropic.error_response(response)
+    return ollama.error_response(response) if path.startswith(ollama.PATH) else response
 
 
 async def _left(request: Request, error: Exception) -> Response:

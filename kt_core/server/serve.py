@@ -140,6 +140,7 @@ class _Process:
             api_key=plan.server.api_key,
             tool_parser=plan.server.tool_parser,
             reasoning_parser=plan.server.reasoning_parser,
+            plan=plan,
         )
         self._file = state_dir() / "servers" / f"{os.getpid()}.json"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kt_core.engine import prompt
 from kt_core.server.errors import Loading
 from kt_core.server.parsers import AUTO, Style, choose
+from kt_core.types import Plan
 
 if TYPE_CHECKING:  # the engine imports torch, and the server listens before that
     from kt_core.engine.engine import Engine
@@ -23,6 +24,7 @@ class State:
     created: int = field(default_factory=lambda: int(time.time()))
     tool_parser: str = AUTO
     reasoning_parser: str = AUTO
+    plan: Plan | None = None
     _style: Style | None = None
 
     def ready(self) -> "Engine":
