@@ -85,7 +85,9 @@ class ServerSettings:
     port: int = 30000
     ports: int = 1  # how many ports from `port` upwards may be taken; the first free one is
     served_name: str = ""
-    api_key: str = ""
+    api_keys: tuple[str, ...] = ()  # what clients may send; none: no key is asked for
+    cors: tuple[str, ...] = ()  # origins of web pages that may use the server; "*": any
+    log_prompts: bool = False
     max_queue: int = 64  # waiting requests before 429
     tool_parser: str = "auto"  # how the model writes tool calls and reasoning: a parser's name, "auto" or "none"
     reasoning_parser: str = "auto"
@@ -127,9 +129,17 @@ class Plan:
             spec=ModelSpec(**data["spec"]),
             decisions=tuple(Decision(**d) for d in data["decisions"]),
             device_bytes=data["device_bytes"],
-            server=ServerSettings(**data["server"]),
+            server=_server(data["server"]),
             predicted=data["predicted"],
         )
+
+
+def _server(data: dict[str, Any]) -> ServerSettings:
+    """JSON has lists where the settings have tuples."""
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    return ServerSettings(**settings)
 
 
 @dataclass(frozen=True)

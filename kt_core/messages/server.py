@@ -7,6 +7,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The request's body is larger than {limit} bytes.",
         "请求体超过 {limit} 字节。",
     ),
+    "server.too_slow": (
+        "No more of the request's body came within {seconds:g} seconds.",
+        "{seconds:g} 秒内没有收到更多的请求体。",
+    ),
     "server.unsupported_field": (
         "{field}: this value is not supported by this version of kt; it would change the answer, so it is not ignored. "
         "Accepted: {accepted}.",

@@ -10,11 +10,13 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from kt_core.errors import NotFound, UsageError
 from kt_core.messages import t
-from kt_core.server.errors import TooLarge
+from kt_core.server.errors import TooLarge, TooSlow
 from kt_core.server.state import State
 
 # A million tokens of text fit; an endless upload does not.
 MAX_BODY = 64 * 2**20
+# The longest between two pieces of a body.
+BODY_SECONDS = 30.0
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAMES = 32  # ignored fields that are told; a header has little room
@@ -58,13 +60,21 @@ Fields = TypeVar("Fields", bound=Body)
 
 
 async def read(request: Request) -> bytes:
-    """The whole body, whether its length was announced or not. Raises TooLarge."""
+    """The whole body, whether its length was announced or not. Raises TooLarge and TooSlow."""
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY:
-            raise TooLarge("server.too_large", limit=MAX_BODY)
-    return bytes(body)
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > MAX_BODY:
+        raise TooLarge("server.too_large", limit=MAX_BODY)
+    parts = request.stream()
+    try:
+        while True:
+            body += await asyncio.wait_for(anext(parts), BODY_SECONDS)
+            if len(body) > MAX_BODY:
+                raise TooLarge("server.too_large", limit=MAX_BODY)
+    except StopAsyncIteration:
+        return bytes(body)
+    except asyncio.TimeoutError:
+        raise TooSlow("server.too_slow", seconds=BODY_SECONDS) from None
 
 
 async def parsed(request: Request, kind: type[Fields]) -> Fields:

@@ -20,6 +20,10 @@ class TooLarge(UsageError):
     """The request's body is longer than the server reads."""
 
 
+class TooSlow(UsageError):
+    """The request's body does not come."""
+
+
 # First match counts: class -> (status, type, headers).
 _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
     (QueueFull, 429, "rate_limit_error", {}),
@@ -27,6 +31,7 @@ _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
     (Closed, 503, "server_error", {}),
     (TimedOut, 504, "server_error", {}),
     (Unauthorized, 401, "authentication_error", {"WWW-Authenticate": "Bearer"}),
+    (TooSlow, 408, "invalid_request_error", {"Connection": "close"}),
     (TooLarge, 413, "invalid_request_error", {}),
     (NotFound, 404, "invalid_request_error", {}),
     (UsageError, 400, "invalid_request_error", {}),
