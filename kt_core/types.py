@@ -234,6 +234,7 @@ class Request:
     logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
     response_format: dict[str, Any] | None = None
     timeout: float | None = None  # seconds from submission
+    progress: bool = False  # tell how far the prompt is after each step
     marks: tuple[str, ...] = ()  # a special token that is one of these, or a part of one, belongs to the answer's text
 
 
@@ -264,7 +265,11 @@ class Timings:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of one choice's answer. The last chunk of a choice has finish_reason, usage and timings."""
+    """A piece of one choice's answer. The last chunk of a choice has finish_reason, usage and timings.
+
+    A chunk with `computed`, for requests with `progress`, is none of the answer: it says how many tokens of the prompt
+    are done, with the usage and timings so far.
+    """
 
     text: str
     choice: int = 0
@@ -273,3 +278,4 @@ class Chunk:
     finish_reason: str | None = None  # "stop", "length", "cancelled", "error"
     usage: Usage | None = None
     timings: Timings | None = None
+    computed: int | None = None

@@ -277,6 +277,8 @@ class Engine:
             try:
                 if outcome is not None:
                     sequence.accept(outcome)
+                elif sequence.stream.request.progress and sequence.choice == 0:
+                    sequence.stream.put(_progress(sequence))
             except BadLogits as error:
                 sequence.fail(error)
                 if error.key == "engine.bad_logits":  # what led there may lie in pages
@@ -298,3 +300,10 @@ class Engine:
             if sequence.begun:
                 self._pace.request(time.monotonic() - sequence.begun)
         stream.end()
+
+
+def _progress(sequence: Sequence) -> Chunk:
+    """How far a sequence's prompt is."""
+    usage = Usage(len(sequence.stream.prompt), 0, sequence.cached or 0)
+    timings = Timings(sequence.begun - sequence.stream.submitted, time.monotonic() - sequence.begun)
+    return Chunk("", usage=usage, timings=timings, computed=sequence.computed)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from kt_core.engine.stream import Stream
 from kt_core.server import bodies, errors
 from kt_core.server.openai_fields import Chat, Completion, Fields
-from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, timings, usage
+from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, prompt_progress, timings, usage
 from kt_core.server.replies import failure, start
 from kt_core.server.state import State
 from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
@@ -75,6 +75,9 @@ async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator
         if error:
             yield errors.body(error)
             return
+        if chunk.computed is not None:
+            yield {**head, "choices": [], "prompt_progress": prompt_progress(chunk)}
+            continue
         pieces = shape.pieces(chunk)
         if not pieces:  # a call goes out when it is whole, which may take a while
             yield None

@@ -149,6 +149,7 @@ class _Common(bodies.Body):
     stop_token_ids: list[Whole] | None = None
     ignore_eos: StrictBool | None = None
     timeout: Annotated[Number, Field(gt=0, le=1e6)] | None = None
+    return_progress: StrictBool | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> "_Common":
@@ -159,8 +160,9 @@ class _Common(bodies.Body):
                 field="max_completion_tokens",
                 reason=f"{new}, but max_tokens is {old}: give one of them",
             )
-        if self.stream_options and not self.stream:
-            raise UsageError("server.field", field="stream_options", reason="it goes only with stream: true")
+        for name in ("stream_options", "return_progress"):
+            if getattr(self, name) and not self.stream:
+                raise UsageError("server.field", field=name, reason="it goes only with stream: true")
         return self
 
     @property
@@ -177,6 +179,7 @@ class _Common(bodies.Body):
             "ignore_eos": bool(self.ignore_eos),
             "choices": self.n or 1,
             "timeout": self.timeout,
+            "progress": bool(self.return_progress),
         }
 
 

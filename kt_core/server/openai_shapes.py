@@ -181,6 +181,13 @@ def usage(last: Sequence[Chunk]) -> dict[str, Any]:
     }
 
 
+def prompt_progress(chunk: Chunk) -> dict[str, float | int]:
+    """llama-server's field names: tokens of the prompt, and ms since its turn came."""
+    usage, times = chunk.usage or Usage(0, 0), chunk.timings or Timings()
+    done = {"total": usage.prompt_tokens, "cache": usage.cached_tokens, "processed": chunk.computed or 0}
+    return {**done, "time_ms": times.prefill * 1e3}
+
+
 def timings(last: Sequence[Chunk]) -> dict[str, float | int]:
     """llama-server's field names. Times in ms, summed over choices; rates in tokens per second, 0 when unknown.
 
