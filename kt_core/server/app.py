@@ -21,6 +21,7 @@ from kt_core.server import (
     ollama,
     ollama_models,
     openai,
+    openapi,
     outer,
     responses,
     slots,
@@ -29,7 +30,7 @@ from kt_core.server import (
 from kt_core.server.state import State
 
 # Every route of these asks for the API key, where there is one.
-KEYED = (models, openai, responses, anthropic, ollama, ollama_models, tokens, slots, metrics, info)
+KEYED = (models, openai, responses, anthropic, ollama, ollama_models, tokens, slots, metrics, info, openapi)
 
 
 def build_app(state: State) -> FastAPI:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictBo
 
 from kt_core.errors import UsageError
 from kt_core.server import bodies
-from kt_core.server.openai_fields import THINKING_SWITCHES, Chat, Number, Seed, Text, Tool, Whole
+from kt_core.server.openai_fields import THINKING_SWITCHES, Chat, Number, Seed, Stops, Text, Tool, Whole
 from kt_core.server.parsers import Style
 from kt_core.types import Request
 
@@ -66,7 +66,9 @@ class Options(bodies.Body):
     typical_p: Number | None = None
     mirostat: Whole | None = None
     seed: Seed | None = None
-    stop: Annotated[list[Text], BeforeValidator(_stops), Field(max_length=16)] | None = None
+    stop: Annotated[list[Text], BeforeValidator(_stops, json_schema_input_type=Stops), Field(max_length=16)] | None = (
+        None
+    )
     repeat_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None

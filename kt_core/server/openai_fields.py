@@ -117,6 +117,12 @@ def _arguments(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+# What clients may send where one type is kept.
+Stops = Text | Annotated[list[Text], Field(max_length=16)]
+OnePrompt = str | list[int]
+Prompts = OnePrompt | Annotated[list[OnePrompt], Field(min_length=1, max_length=1)]
+Content = str | list[dict[str, Any]] | None
+Arguments = str | dict[str, Any] | None
 Seed = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -145,7 +151,9 @@ class _Common(bodies.Body):
     repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None  # below, logits overflow
     logit_bias: dict[int, Annotated[Number, Field(ge=-100, le=100)]] | None = None
     n: Annotated[Whole, Field(ge=1, le=128)] | None = None
-    stop: Annotated[list[Text], BeforeValidator(_texts), Field(max_length=16)] | None = None
+    stop: Annotated[list[Text], BeforeValidator(_texts, json_schema_input_type=Stops), Field(max_length=16)] | None = (
+        None
+    )
     stop_token_ids: list[Whole] | None = None
     ignore_eos: StrictBool | None = None
     timeout: Annotated[Number, Field(gt=0, le=1e6)] | None = None
@@ -200,7 +208,7 @@ class Tool(BaseModel, extra="allow"):
 
 class CalledFunction(BaseModel, extra="allow"):
     name: Text
-    arguments: Annotated[dict[str, Any], BeforeValidator(_arguments)] = {}
+    arguments: Annotated[dict[str, Any], BeforeValidator(_arguments, json_schema_input_type=Arguments)] = {}
 
 
 class ToolCall(BaseModel, extra="allow"):
@@ -209,7 +217,7 @@ class ToolCall(BaseModel, extra="allow"):
 
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_content)] = None
+    content: Annotated[str | None, BeforeValidator(_content, json_schema_input_type=Content)] = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -282,7 +290,7 @@ class Chat(_Common):
 
 
 class Completion(_Common):
-    prompt: Annotated[str | list[int], BeforeValidator(_one_prompt)]
+    prompt: Annotated[str | list[int], BeforeValidator(_one_prompt, json_schema_input_type=Prompts)]
     logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
 
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:

@@ -88,7 +88,7 @@ class Responses(bodies.Body):
     harmless = HARMLESS
 
     model: str | None = None
-    input: Annotated[list[Item], BeforeValidator(_items), Field(min_length=1)]
+    input: Annotated[list[Item], BeforeValidator(_items, json_schema_input_type=str | list[Item]), Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
