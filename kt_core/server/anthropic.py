@@ -70,10 +70,7 @@ def error_response(response: JSONResponse) -> JSONResponse:
     """The dialect's form of an error that is in OpenAI's."""
     error = json.loads(bytes(response.body))["error"]
     body = _error(error, response.status_code)
-    headers = {
-        name: value for name, value in response.headers.items() if name.lower() in ("retry-after", "www-authenticate")
-    }
-    return JSONResponse(body, response.status_code, headers)
+    return JSONResponse(body, response.status_code, errors.passed_on(response))
 
 
 def _error(error: dict[str, Any], status: int) -> dict[str, Any]:

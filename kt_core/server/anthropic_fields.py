@@ -16,9 +16,11 @@ from kt_core.server.openai_fields import THINKING_SWITCHES, Chat, Number, Text, 
 _SILENT = {"redacted_thinking"}
 
 
+REFUSED: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],), "output_format": ()}
 HARMLESS = {
     "cache_control": "the prefix cache finds prompts by their tokens",
     "container": "no code runs here",
+    "context_management": "nothing of the conversation is left out",
     "inference_geo": "it runs where the server is",
     "metadata": "notes for the client's own records",
     "service_tier": "requests run in the order of their arrival",
@@ -60,6 +62,7 @@ class ThinkingSwitch(BaseModel):
 class Prompt(bodies.Body):
     """What counting tokens takes."""
 
+    refused = REFUSED
     harmless = HARMLESS
 
     model: str | None = None

@@ -60,6 +60,11 @@ def response(error: KTError) -> JSONResponse:
     return JSONResponse(body(error), kind[1], headers)
 
 
+def passed_on(response: JSONResponse) -> dict[str, str]:
+    """The headers that an error keeps when another dialect writes its body."""
+    return {name: value for name, value in response.headers.items() if not name.lower().startswith("content-")}
+
+
 def http_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The answer to what the router refuses: unknown routes and methods."""
     return JSONResponse(_envelope(message, "invalid_request_error", None, _ROUTER_CODES.get(status)), status, headers)

@@ -27,7 +27,7 @@ NOTES = {
     "format": "`json` or a JSON schema; as `response_format`",
     "frequency_penalty": "over the answer's tokens",
     "ignore_eos": "go on behind the model's end token",
-    "include": "`message.output_text.logprobs`; `reasoning.encrypted_content` asks for nothing: reasoning comes in the clear",
+    "include": "`message.output_text.logprobs`; `reasoning.encrypted_content`, which asks for nothing: reasoning comes in the clear",
     "input": "a text, or items: messages, calls, outputs of calls, reasoning; parts of text only",
     "instructions": "a system message before the others",
     "logit_bias": "token id -> what is added to its logit",
@@ -38,13 +38,15 @@ NOTES = {
     "messages": "content is a string or parts of text, joined by line breaks; other parts are 400",
     "metadata": "comes back with the answer",
     "min_p": "0 is off",
+    "mirostat": "0 only",
     "model": "the served name; another one is 404",
+    "name": "the older name of `model`",
     "n": "computed together; the prompt is computed once",
     "num_predict": "-1 and -2 are no limit; 0 is 400",
     "options": "below",
     "parallel_tool_calls": "false: of several calls the first one comes back",
     "presence_penalty": "over the answer's tokens",
-    "prompt": "a text or token ids; several prompts are 400",
+    "prompt": "a text or token ids; a list of one prompt counts as that one, several are 400",
     "raw": "the prompt as it is, without the chat template",
     "reasoning": "`effort` as `reasoning_effort`",
     "reasoning_effort": "for a chat template that reads it; `none` turns reasoning off where the template has a switch, any other value on",
@@ -70,6 +72,7 @@ NOTES = {
     "top_k": "0 and -1 are off",
     "top_logprobs": "the most likely tokens in each place; with `logprobs`",
     "top_p": "1 is off",
+    "typical_p": "as in a chat request",
     "user": "comes back with the answer",
     "with_pieces": "`{id, piece}` for each token",
 }
@@ -77,10 +80,13 @@ NOTES = {
 NOTES_OF = {
     ("Completion", "logprobs"): "the most likely tokens in each place; from the raw logits",
     ("Completion", "max_tokens"): "exact; default 16",
+    ("Generate", "prompt"): "what the user says",
     ("Source", "content"): "the text",
     ("Source", "prompt"): "the other name of `content`",
     ("Source", "messages"): "in place of a text: messages with the fields of a chat request",
 }
+# Where the schema does not read well.
+TAKES = {("Completion", "prompt"): "text or list of integer", ("Responses", "include"): "list of text"}
 # pydantic writes bounds behind a validator by its own names.
 _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 
@@ -103,7 +109,8 @@ def honoured(kind: type[Body]) -> Iterator[tuple[str, str]]:
         if name in kind.refused:
             continue
         note = NOTES_OF.get((kind.__name__, name)) or NOTES.get(name, "")
-        takes = _takes(inner, schema.get("$defs", {})) + (", required" if name in required else "")
+        takes = TAKES.get((kind.__name__, name)) or _takes(inner, schema.get("$defs", {}))
+        takes += ", required" if name in required else ""
         yield name, "; ".join(filter(None, (takes, note)))
 
 
@@ -126,7 +133,7 @@ def _takes(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         kinds = [_takes(kind, definitions) for kind in schema["anyOf"] if kind.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in schema or "const" in schema:
-        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]) if value)
     type = str(schema.get("type", "any"))
     kind = {"string": "text", "boolean": "true or false"}.get(type, type)
     if kind == "array":

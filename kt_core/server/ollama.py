@@ -51,8 +51,7 @@ def now() -> str:
 def error_response(response: JSONResponse) -> JSONResponse:
     """The dialect's form of an error that is in OpenAI's."""
     error = json.loads(bytes(response.body))["error"]
-    headers = {name: value for name, value in response.headers.items() if name.lower() == "retry-after"}
-    return JSONResponse({"error": error["message"]}, response.status_code, headers)
+    return JSONResponse({"error": error["message"]}, response.status_code, errors.passed_on(response))
 
 
 async def _answer(request: Request, kind: type[OllamaChat] | type[Generate], shape: Shape) -> Response:

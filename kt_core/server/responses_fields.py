@@ -16,7 +16,6 @@ _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 REFUSED: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "conversation": (),
-    "max_tool_calls": (),
     "moderation": (),
     "previous_response_id": (),
     "prompt": (),
@@ -25,6 +24,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 }
 HARMLESS = {
     "client_metadata": "notes for the client's own records",
+    "max_tool_calls": "it counts built-in tools, of which there are none",
     "prompt_cache_key": "the prefix cache finds prompts by their tokens",
     "prompt_cache_options": "the prefix cache finds prompts by their tokens",
     "prompt_cache_retention": "the prefix cache keeps what fits",
