@@ -21,9 +21,13 @@ HARMLESS = {
     "cache_control": "the prefix cache finds prompts by their tokens",
     "container": "no code runs here",
     "context_management": "nothing of the conversation is left out",
+    "diagnostics": "none are made",
     "inference_geo": "it runs where the server is",
     "metadata": "notes for the client's own records",
     "service_tier": "requests run in the order of their arrival",
+    "speed": "there is one speed",
+    "user_profile_id": "a name of the client's user",
+    "workspace_id": "a name of the client's own",
 }
 
 
@@ -59,6 +63,16 @@ class ThinkingSwitch(BaseModel):
     type: Literal["enabled", "disabled", "adaptive"]
 
 
+class OutputFormat(BaseModel):
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(BaseModel):
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
 class Prompt(bodies.Body):
     """What counting tokens takes."""
 
@@ -71,6 +85,7 @@ class Prompt(bodies.Body):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingSwitch | None = None
+    output_config: OutputConfig | None = None
 
     @model_validator(mode="after")
     def _feasible(self) -> "Prompt":
@@ -101,6 +116,11 @@ class Prompt(bodies.Body):
         # Clients ask for thinking of any model; one whose template has no switch thinks or not by itself.
         if self.thinking and self.thinking.type != "adaptive" and known & THINKING_SWITCHES.keys():
             fields["enable_thinking"] = self.thinking.type == "enabled"
+        if self.output_config and self.output_config.effort:
+            fields["reasoning_effort"] = self.output_config.effort
+        if self.output_config and self.output_config.format:
+            schema = {"name": "answer", "schema": self.output_config.format.schema_}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         return bodies.made(Chat, fields)
 
 

@@ -44,6 +44,7 @@ NOTES = {
     "n": "computed together; the prompt is computed once",
     "num_predict": "-1 and -2 are no limit; 0 is 400",
     "options": "below",
+    "output_config": "`effort` as `reasoning_effort`, `format` as `response_format`",
     "parallel_tool_calls": "false: of several calls the first one comes back",
     "presence_penalty": "over the answer's tokens",
     "prompt": "a text or token ids; a list of one prompt counts as that one, several are 400",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -18,6 +18,8 @@ from kt_core.types import Chunk, Timings, Usage
 
 if TYPE_CHECKING:
     from kt_core.server.state import State
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series, which nobody graphs
 
 _SHORT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10, 20, 40, 80)
 _LONG = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
@@ -47,7 +49,12 @@ class Metrics:
             "vllm:prefix_cache_queries", "Tokens of prompts that were looked for in the cache."
         )
         self._hits = self._counter("vllm:prefix_cache_hits", "Tokens of prompts that the cache had.")
-        self._ended = self._counter("vllm:request_success", "Answers that have ended.", "finished_reason")
+        self._ended = Counter(
+            "vllm:request_success",
+            "Answers that have ended.",
+            ("model_name", "finished_reason"),
+            registry=self.registry,
+        )
         self._first = self._histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", _FIRST)
         self._between = self._histogram("vllm:inter_token_latency_seconds", "Between two tokens of an answer.", _SHORT)
         self._mean = self._histogram(
@@ -74,11 +81,11 @@ class Metrics:
         now, new = time.monotonic(), len(chunk.tokens)
         if new and progress.last:
             for _ in range(new):
-                self._label(self._between).observe((now - progress.last) / new)
+                self._between.observe((now - progress.last) / new)
         if new:
             progress.last = now
             progress.counted += new
-            self._label(self._generated).inc(new)
+            self._generated.inc(new)
         if chunk.finish_reason:
             del self._progress[key]
             self._end(chunk, progress.counted)
@@ -89,29 +96,27 @@ class Metrics:
         usage, timings = chunk.usage or Usage(0, 0), chunk.timings or Timings()
         if not usage.completion_tokens:  # it never got as far as a token: its times would be those of another thing
             return
-        self._label(self._generated).inc(max(usage.completion_tokens - counted, 0))  # those without text of their own
+        self._generated.inc(max(usage.completion_tokens - counted, 0))  # those without text of their own
         if chunk.choice == 0:
-            self._label(self._prompt).inc(usage.prompt_tokens)
-            self._label(self._queries).inc(usage.prompt_tokens)
-            self._label(self._hits).inc(usage.cached_tokens)
-            self._label(self._prompts).observe(usage.prompt_tokens)
-        self._label(self._answers).observe(usage.completion_tokens)
-        self._label(self._queued).observe(timings.queued)
-        self._label(self._prefill).observe(timings.prefill)
-        self._label(self._decode).observe(timings.decode)
-        self._label(self._first).observe(timings.queued + timings.prefill)
-        self._label(self._whole).observe(timings.queued + timings.prefill + timings.decode)
+            self._prompt.inc(usage.prompt_tokens)
+            self._queries.inc(usage.prompt_tokens)
+            self._hits.inc(usage.cached_tokens)
+            self._prompts.observe(usage.prompt_tokens)
+        self._answers.observe(usage.completion_tokens)
+        self._queued.observe(timings.queued)
+        self._prefill.observe(timings.prefill)
+        self._decode.observe(timings.decode)
+        self._first.observe(timings.queued + timings.prefill)
+        self._whole.observe(timings.queued + timings.prefill + timings.decode)
         if usage.completion_tokens > 1:
-            self._label(self._mean).observe(timings.decode / (usage.completion_tokens - 1))
+            self._mean.observe(timings.decode / (usage.completion_tokens - 1))
 
-    def _counter(self, name: str, text: str, *more: str) -> Counter:
-        return Counter(name, text, ("model_name", *more), registry=self.registry)
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ("model_name",), registry=self.registry).labels(self._state.model)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, ("model_name",), registry=self.registry, buckets=buckets)
-
-    def _label(self, metric: Any) -> Any:
-        return metric.labels(self._state.model)
+        made = Histogram(name, text, ("model_name",), registry=self.registry, buckets=buckets)
+        return made.labels(self._state.model)
 
 
 class _Now(Collector):

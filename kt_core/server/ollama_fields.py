@@ -34,9 +34,12 @@ REFUSED_OPTIONS: dict[str, tuple[Any, ...]] = {"penalize_newline": (True,), "rep
 NO_IMAGES: dict[str, tuple[Any, ...]] = {"images": ([],)}
 REFUSED: dict[str, tuple[Any, ...]] = {**NO_IMAGES, "context": ([],), "suffix": ("",), "template": ("",)}
 HARMLESS = {
+    "height": "no images are made",
     "keep_alive": "the model stays until the server ends",
+    "steps": "no images are made",
     "shift": "no answer is longer than the context",
     "truncate": "no prompt is cut; one that does not fit is refused",
+    "width": "no images are made",
 }
 # What a chat request takes or refuses under the same name.
 _SAME = ("temperature", "top_k", "top_p", "min_p", "seed", "stop", "frequency_penalty", "presence_penalty")

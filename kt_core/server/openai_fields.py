@@ -33,6 +33,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "mirostat": (0,),
     "modalities": (["text"],),
+    "moderation": (),
     "prediction": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
@@ -50,6 +51,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 HARMLESS = {
     "metadata": "notes for the client's own records",
     "prompt_cache_key": "the prefix cache finds prompts by their tokens",
+    "prompt_cache_options": "the prefix cache finds prompts by their tokens",
     "prompt_cache_retention": "the prefix cache keeps what fits",
     "safety_identifier": "a name of the client's user",
     "service_tier": "requests run in the order of their arrival",

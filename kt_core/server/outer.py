@@ -5,6 +5,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,10 +17,13 @@ from kt_core.server.state import State
 
 log = logging.getLogger(__name__)
 
+HTTP_ID: ContextVar[str] = ContextVar("http_id", default="-")  # of the request that is being answered
 REQUEST_ID = "X-Request-Id"
 IGNORED = "X-Kt-Ignored"
 # An id of a client's own goes into the log and into a header, so it is one word of plain letters.
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+# Asked for every few seconds by machines: a line each would be most of the log.
+_POLLED = ("/health", "/metrics")
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
@@ -38,7 +42,8 @@ class Outer:
             await self._app(scope, receive, send)
             return
         shared = scope.setdefault("state", {})
-        shared["request_id"] = id = _id(scope)
+        id = _id(scope)
+        HTTP_ID.set(id)
         status, started = 0, time.monotonic()
 
         async def noted(message: Message) -> None:
@@ -61,7 +66,8 @@ class Outer:
             await self._dialect(scope["path"], answer)(scope, receive, noted)
         finally:
             seconds = time.monotonic() - started
-            log.info("http %s: %s: %s after %.3f s", id, _target(scope), status or "no answer", seconds)
+            level = logging.DEBUG if status == 200 and scope["path"] in _POLLED else logging.INFO
+            log.log(level, "http %s: %s: %s after %.3f s", id, _target(scope), status or "no answer", seconds)
             self._count(scope, status)
 
     def _count(self, scope: Scope, status: int) -> None:

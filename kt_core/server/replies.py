@@ -8,6 +8,7 @@ from dataclasses import replace
 from kt_core.engine.prompt import decode, prompt_end
 from kt_core.engine.stream import Closed, Stream
 from kt_core.errors import KTError
+from kt_core.server.outer import HTTP_ID
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
 from kt_core.types import Chunk, Request
@@ -37,6 +38,7 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
         known = engine.tokenizer.get_added_vocab() if last else {}
         request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
     stream = await asyncio.to_thread(engine.submit, request, state.metrics.observe)
+    log.info("request %s: for http %s", request.id, HTTP_ID.get())
     if state.log_prompts:
         text = await asyncio.to_thread(decode, engine.tokenizer, stream.prompt)
         log.info("request %s: the prompt is %r", request.id, text)

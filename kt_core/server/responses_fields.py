@@ -15,6 +15,7 @@ _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "background": (False,),
+    "background_options": (),
     "conversation": (),
     "moderation": (),
     "previous_response_id": (),
@@ -23,7 +24,10 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
 }
 HARMLESS = {
+    "access_programs": "everybody may do everything",
     "client_metadata": "notes for the client's own records",
+    "context_management": "nothing of the conversation is left out",
+    "image": "no images are taken",
     "max_tool_calls": "it counts built-in tools, of which there are none",
     "prompt_cache_key": "the prefix cache finds prompts by their tokens",
     "prompt_cache_options": "the prefix cache finds prompts by their tokens",

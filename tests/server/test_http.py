@@ -387,17 +387,6 @@ def test_state_needs_an_engine():
         State("m").ready()
 
 
-def test_table_of_fields_is_complete():
-    """docs/api.md names every field that the server knows."""
-    from pathlib import Path
-
-    from kt_core.server.openai_fields import REFUSED, Chat, Completion
-
-    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    missing = [f for f in {*REFUSED, *Chat.model_fields, *Completion.model_fields} if f"`{f}`" not in text]
-    assert not missing
-
-
 def test_progress_of_a_long_prompt(serve):
     """Each step of the prompt but the last tells how far it is; without the field there are no such events."""
     server = serve(Scripted(byte_tokens("ab")))

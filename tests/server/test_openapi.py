@@ -1,4 +1,4 @@
-"""The OpenAPI document against the server: requests made from it, their answers, and the tables of docs/api.md."""
+"""The OpenAPI document against the server: requests made from it, and their answers."""
 
 import os
 
@@ -11,7 +11,6 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from test_ollama import PLAN
 from tinymodel import Scripted, byte_tokens
 
-from kt_core.server import fields
 from kt_core.server.app import KEYED
 from kt_core.server.endpoints import ENDPOINTS
 from kt_core.server.openapi import PATH, document
@@ -79,17 +78,3 @@ def test_the_document_is_served_behind_the_key(serve):
     assert served == document() and served["openapi"].startswith("3.1")
     bounds = served["components"]["schemas"]["Chat"]["properties"]["temperature"]["anyOf"][0]
     assert bounds == {"type": "number", "minimum": 0, "maximum": 2}
-
-
-def test_the_tables_of_fields_are_up_to_date():
-    text = fields.FILE.read_text(encoding="utf-8")
-    assert text == fields.page(text), "run: python -m kt_core.server.fields --write"
-    assert all(f"`{endpoint.method} {endpoint.path}" in text or endpoint.path in text for endpoint in ENDPOINTS)
-
-
-def test_each_note_is_of_a_field():
-    """A field that went leaves no words behind."""
-    known = {name for e in ENDPOINTS if e.body for name in e.body.model_fields}
-    from kt_core.server.ollama_fields import Options
-
-    assert set(fields.NOTES) <= known | set(Options.model_fields) | {"response_format", "tool_choice"}

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -202,6 +203,7 @@ def test_prompts_are_not_logged_unless_asked(server, caplog):
     for path, body in bodies_with_a_secret():
         server.http.post(path, json=body, headers={"X-Request-Id": "told"})
     assert "http told: POST /v1/responses: 200" in caplog.text and SECRET not in caplog.text
+    assert re.search(r"request resp_\w+: for http told", caplog.text)
     server.state.log_prompts = True
     try:
         server.chat(messages=[{"role": "user", "content": SECRET}], max_tokens=1)
