@@ -8,6 +8,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
+from typing_extensions import TypedDict
 
 from kt_core.errors import UsageError
 from kt_core.server import bodies
@@ -119,11 +120,18 @@ def _arguments(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+
+
+class TextPart(TypedDict):
+    type: Literal["text"]
+    text: str
+
+
 # What clients may send where one type is kept.
 Stops = Text | Annotated[list[Text], Field(max_length=16)]
 OnePrompt = str | list[int]
 Prompts = OnePrompt | Annotated[list[OnePrompt], Field(min_length=1, max_length=1)]
-Content = str | list[dict[str, Any]] | None
+Content = str | list[TextPart] | None
 Arguments = str | dict[str, Any] | None
 Seed = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
 
