@@ -1,7 +1,10 @@
 """The web application: routes, the API key, and errors in one shape."""
 
 import hmac
+import ipaddress
+import socket
 from typing import cast
+from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -56,9 +59,11 @@ def build_app(state: State) -> FastAPI:
 
 
 async def _check_key(request: Request) -> None:
-    """Raises Unauthorized. Comparing takes the same time wherever the keys differ, and whichever is the right one."""
-    keys = request.app.state.kt.api_keys
+    """Raises Unauthorized, and Forbidden where there is no key to ask for. Comparing takes the same time wherever the keys differ, and whichever is the right one."""
+    state: State = request.app.state.kt
+    keys = state.api_keys
     if not keys:
+        _check_host(request.url.hostname or "", state)
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
@@ -67,6 +72,19 @@ async def _check_key(request: Request) -> None:
     sent = given.strip().encode("latin-1")
     if not sum(hmac.compare_digest(sent, key.encode()) for key in keys):
         raise errors.Unauthorized("server.unauthorized")
+
+
+def _check_host(host: str, state: State) -> None:
+    """Raises Forbidden. A page whose name is made to point at this machine is of the server's own origin for a browser,
+    but the browser still sends the page's name. Addresses and local names cannot be made to point elsewhere.
+    """
+    allowed = {urlsplit(origin).hostname for origin in state.cors} | {"localhost", socket.gethostname().lower(), ""}
+    if not state.local or host in allowed or "*" in state.cors or host.endswith((".localhost", ".local", ".internal")):
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise errors.Forbidden("server.unknown_host", host=host) from None
 
 
 async def _known(request: Request, error: Exception) -> JSONResponse:

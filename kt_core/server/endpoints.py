@@ -33,7 +33,7 @@ class Endpoint:
     statuses: tuple[int, ...] = ()
     streamed: str = ""
     error: Any = answers.Error
-    open: bool = False  # without an API key
+    open: bool = False  # to everybody
 
 
 ENDPOINTS = (

@@ -16,6 +16,10 @@ class Unauthorized(UsageError):
     """The API key is missing or wrong."""
 
 
+class Forbidden(UsageError):
+    """Nobody may ask in this way."""
+
+
 class TooLarge(UsageError):
     """The request's body is longer than the server reads."""
 
@@ -31,6 +35,7 @@ _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
     (Closed, 503, "server_error", {}),
     (TimedOut, 504, "server_error", {}),
     (Unauthorized, 401, "authentication_error", {"WWW-Authenticate": "Bearer"}),
+    (Forbidden, 403, "permission_error", {}),
     (TooSlow, 408, "invalid_request_error", {"Connection": "close"}),
     (TooLarge, 413, "invalid_request_error", {}),
     (NotFound, 404, "invalid_request_error", {}),

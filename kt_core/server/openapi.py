@@ -24,6 +24,7 @@ _IGNORED = {"X-Kt-Ignored": {"description": "Fields that had no effect", "schema
 _TEXTS = {
     400: "A field or the body is not valid, or the prompt does not fit",
     401: "The API key is missing or wrong",
+    403: "The server is for this machine alone, and the name that it was asked under is not",
     404: "There is no such model",
     408: "The body does not come",
     413: "The body is too large",
@@ -80,7 +81,7 @@ def _noted(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     error = {_JSON: {"schema": schemas[endpoint.error]}}
-    codes = sorted({*endpoint.statuses, *ALWAYS, *(() if endpoint.open else (401,))})
+    codes = sorted({*endpoint.statuses, *ALWAYS, *(() if endpoint.open else (401, 403))})
     answered = {"description": "The answer", "headers": {**_HEADERS, **(_IGNORED if endpoint.body else {})}}
     refused = {str(code): {"description": _TEXTS[code], "headers": _HEADERS, "content": error} for code in codes}
     if endpoint.path == "/health":

@@ -33,6 +33,7 @@ Start = Callable[[Plan, Progress], Any]  # -> the engine
 
 # How long a stop waits for the engine's current step and for open connections.
 _STOP_SECONDS = 5
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
@@ -42,7 +43,7 @@ def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
         plan = read_plan(plan_file)
         choose("", plan.server.tool_parser, plan.server.reasoning_parser)  # raises for names that are none
         with listen(plan.server) as listener:
-            if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_keys:
+            if plan.server.host not in _LOOPBACK and not plan.server.api_keys:
                 log.warning("%s", t("server.wide_bind", host=plan.server.host))
             return asyncio.run(_Process(plan, plan_file, listener, events, start).run())
     except KTError as e:
@@ -131,6 +132,7 @@ class _Process:
         self._state = State(
             model=plan.server.served_name or plan.model.name,
             api_keys=plan.server.api_keys,
+            local=plan.server.host in _LOOPBACK,
             cors=plan.server.cors,
             log_prompts=plan.server.log_prompts,
             tool_parser=plan.server.tool_parser,

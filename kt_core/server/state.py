@@ -26,6 +26,7 @@ class State:
     tool_parser: str = AUTO
     reasoning_parser: str = AUTO
     plan: Plan | None = None
+    local: bool = False  # only this machine can reach the server
     cors: tuple[str, ...] = ()  # origins of web pages that may use this server
     log_prompts: bool = False
     metrics: Metrics = field(init=False)

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -74,6 +75,28 @@ def test_the_pages_that_may(server):
         assert bad.status_code == 400 and "access-control-allow-origin" not in bad.headers
     finally:
         running.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:30000", 200), ("192.168.1.9:30000", 200), ("kt.localhost", 200),
+        ("evil.example", 403), ("localhost.evil.example:30000", 403), ("1.2.3.4.evil.example", 403), ("a.example", 200),
+    ],
+)  # fmt: skip
+def test_a_name_that_was_made_to_point_here(server, host, status):
+    """DNS rebinding: the page's own name in Host. With a key, or where others may reach the server, any name will do."""
+    state = server.state
+    state.local, state.cors = True, ("https://a.example",)
+    try:
+        assert server.http.get("/v1/models", headers={"Host": host}).status_code == status
+        assert server.http.get("/health", headers={"Host": host}).status_code == 200
+        state.api_keys = ("k",)
+        assert server.http.get("/v1/models", headers={"Host": host, "X-Api-Key": "k"}).status_code == 200
+        state.api_keys, state.local = (), False
+        assert server.http.get("/v1/models", headers={"Host": host}).status_code == 200
+    finally:
+        state.local, state.cors, state.api_keys = False, (), ()
 
 
 # --- ids and ignored fields
@@ -159,8 +182,13 @@ def test_a_client_that_does_not_read(serve, monkeypatch):
         connection.connect((address.hostname, address.port))
         head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         connection.sendall(head + body)
-        server.wait_idle(30)
-    assert server.http.get("/health").status_code == 200
+        deadline = time.monotonic() + 30
+        while (
+            len(ended := re.findall(r"\nvllm:request_success_total{(.*)} (.*)", server.http.get("/metrics").text)) < 1
+        ):
+            assert time.monotonic() < deadline
+    server.wait_idle()
+    assert [labels for labels, _ in ended] == ['finished_reason="abort",model_name="tiny/model"']
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "http://127.0.0.1:9/x", "data:text/plain;base64,aGk="])
