@@ -1,5 +1,7 @@
 """GET /openapi.json: the endpoints as an OpenAPI document, made from their table."""
 
+import json
+import re
 from functools import cache
 from typing import Any
 
@@ -56,7 +58,7 @@ def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, found)
-    return {
+    made = {
         "openapi": "3.1.0",
         "info": {"title": "kt", "version": "1", "description": "Language models on CPU and GPU together."},
         "paths": paths,
@@ -68,6 +70,13 @@ def document() -> dict[str, Any]:
             },
         },
     }
+    renamed: dict[str, Any] = json.loads(_short(json.dumps(made)))
+    return renamed
+
+
+def _short(name: str) -> str:
+    """pydantic names the shapes of one name in several dialects by their modules."""
+    return re.sub(r"kt_core__server__(\w+?)_fields__", r"\1.", name)
 
 
 def _noted(schema: dict[str, Any]) -> dict[str, Any]:
