@@ -104,7 +104,7 @@ class _Common(bodies.Body):
 
     def _chat(self, messages: list[dict[str, Any]], known: frozenset[str], style: Style, **more: Any) -> Chat:
         fields = {"messages": messages, **(self.options or Options()).common(), **more}
-        fields |= {"logprobs": self.logprobs, "top_logprobs": self.top_logprobs if self.logprobs else None}
+        fields |= {"logprobs": self.logprobs, "top_logprobs": self.top_logprobs}
         fields |= {"response_format": _format(self.format)} | self._thinking(known, style)
         return bodies.made(Chat, {name: value for name, value in fields.items() if value is not None})
 

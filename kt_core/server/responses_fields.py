@@ -124,7 +124,7 @@ class Responses(bodies.Body):
             "top_p": self.top_p,
             "stream": self.stream,
             "logprobs": self.logprobs or None,
-            "top_logprobs": self.top_logprobs if self.logprobs else None,
+            "top_logprobs": self.top_logprobs,
             "tools": [_function(tool) for tool in self.tools] if self.tools else None,
             "tool_choice": _choice(self.tool_choice),
             "parallel_tool_calls": self.parallel_tool_calls,

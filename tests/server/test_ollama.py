@@ -156,7 +156,7 @@ BAD = [
     ("chat", {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}), ("chat", {"messages": [{"role": "robot", "content": ""}]}),
     ("chat", {"options": {"mirostat": 2}}), ("chat", {"options": {"temperature": 3}}), ("chat", {"options": {"num_predict": 0}}),
     ("chat", {"options": {"repeat_last_n": 8}}), ("chat", {"options": {"seed": "1"}}), ("chat", {"options": {"stop": ""}}),
-    ("chat", {"stream": "no"}), ("chat", {"tools": [{"type": "web"}]}), ("chat", {"format": "xml"}),
+    ("chat", {"top_logprobs": 2}), ("chat", {"stream": "no"}), ("chat", {"tools": [{"type": "web"}]}), ("chat", {"format": "xml"}),
     ("generate", {"context": [1, 2]}), ("generate", {"suffix": "x"}), ("generate", {"template": "x"}), ("generate", {"images": ["/etc/passwd"]}),
     ("generate", {"raw": True, "system": "x"}),
 ]  # fmt: skip

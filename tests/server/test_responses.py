@@ -190,6 +190,7 @@ BAD = [
     {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "http://localhost/x"}]}]},
     {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, {"max_output_tokens": 0},
     {"include": ["file_search_call.results"]}, {"tool_choice": {"type": "file_search"}}, {"temperature": "1"},
+    {"top_logprobs": 2},
 ]  # fmt: skip
 
 
