@@ -1,5 +1,7 @@
 """The API keys that `kt run` gives its server, and the web pages that may use it."""
 
+from pathlib import Path
+
 import pytest
 
 from kt_cli import keys
@@ -54,3 +56,20 @@ def test_origins():
     for bad in ("a.example", "https://a.example/path", "https://"):
         with pytest.raises(UsageError):
             _origins(bad)
+
+
+def test_what_kt_run_says_of_bad_access(kt, tmp_path):
+    """Before anything is started, in words, with the documented codes."""
+    program = (str(Path(__file__).parent / "stand_in.py"),)
+    file = tmp_path / "keys"
+    for more, code, said in (
+        (("--api-key-file", "none"), 4, "none"),
+        (("--api-key", "hush\nhush"), 2, "key"),
+        (("--cors", "a.example"), 2, "a.example"),
+    ):
+        done = kt("run", "tiny", "--dry-run", *more, program=program)
+        assert done.code == code and said in done.err and "hush" not in done.err, done.err
+    file.write_text("one\n")
+    given = ("--api-key-file", str(file), "--cors", "https://a.example", "--log-prompts")
+    done = kt("run", "tiny", "--dry-run", "--json", *given, program=program)
+    assert done.code == 0 and "one" not in done.out.split()
