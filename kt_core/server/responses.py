@@ -25,6 +25,7 @@ from kt_core.types import Chunk, TokenLogprob, Usage
 router = APIRouter()
 
 Events = list[dict[str, Any]]
+_TYPES: dict[type[Event], str] = {Said: "message", Reasoning: "reasoning", Call: "function_call"}
 
 
 @router.post("/v1/responses")
@@ -133,6 +134,8 @@ class _Answer:
         return [*sent, *self._ended(chunk)] if chunk.finish_reason else sent
 
     def fail(self, error: KTError) -> Events:
+        if item := self._open:
+            item["status"] = "incomplete"
         self.response |= {"status": "failed", "error": {"code": "server_error", "message": str(error)}}
         return [self._now("response.failed")]
 
@@ -147,7 +150,7 @@ class _Answer:
 
     def _added(self, event: Event, logprobs: Sequence[TokenLogprob]) -> Events:
         opened = []
-        if self._open is None or isinstance(event, Call) or self._open["type"] != _opening(event)["type"]:
+        if self._open is None or isinstance(event, Call) or self._open["type"] != _TYPES[type(event)]:
             opened = [*self._close(), *self._begin_item(event)]
         item, index = self.response["output"][-1], len(self.response["output"]) - 1
         where = {"item_id": item["id"], "output_index": index}

@@ -229,6 +229,7 @@ def test_failures(serve, client_of):
     name, data = events_of(post(server, stream=True))[-1]
     assert name == "response.failed" and data["response"]["status"] == "failed"
     assert data["response"]["error"]["code"] == "server_error" and "boom" in data["response"]["error"]["message"]
-    assert data["response"]["output"][0]["content"][0]["text"] == "ab"
+    [item] = data["response"]["output"]
+    assert item["content"][0]["text"] == "ab" and item["status"] == "incomplete"
     with pytest.raises(openai.NotFoundError):
         client_of(server).create(model="other", input="x")
