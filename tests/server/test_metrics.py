@@ -1,10 +1,14 @@
 """What Prometheus sees, against what clients were told."""
 
+import re
+
 import pytest
 from live import USER, error_of
 from prometheus_client.parser import text_string_to_metric_families
 from test_ollama import PLAN
 from tinymodel import Scripted, byte_tokens
+
+from kt_core.server.fields import FILE
 
 LABELS = {"model_name": "tiny/model"}
 
@@ -108,3 +112,10 @@ def test_both_are_behind_the_key(serve):
     for route in ("/metrics", "/v1/kt/info", "/api/tags"):
         assert server.http.get(route).status_code == 401
         assert server.http.get(route, headers={"Authorization": "Bearer k"}).status_code == 200
+
+
+def test_the_page_names_every_figure(ask):
+    page = FILE.read_text(encoding="utf-8")
+    names = {name for name, _ in figures(ask("Hi", plan=PLAN)) if name.startswith(("vllm:", "kt_"))}
+    bases = {re.sub(r"_(bucket|count|sum)$", "", name) for name in names}
+    assert len(bases) > 20 and not [name for name in bases if f"`{name}`" not in page]
