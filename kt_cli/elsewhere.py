@@ -31,7 +31,6 @@ OPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("--context-length", "--ctx-size", "--max-model-len", "--max-total-tokens", "-c"), "--context"),
         **dict.fromkeys(("--max-new-tokens", "--max_new_tokens", "--n-predict", "-n"), "--max-tokens"),
         **dict.fromkeys(("--optimize-config-path", "--optimize_config_path", "--optimize_rule_path"), "--rules"),
-        "--api-key": "kt config set server.api_key KEY",
     },
     "kt chat": {
         **dict.fromkeys(("--host", "--port", "-H"), "--url"),

@@ -85,9 +85,16 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
 
 
 def with_server(
-    plan: Plan, host: str | None, port: int | None, tool_parser: str | None = None, reasoning_parser: str | None = None
+    plan: Plan,
+    host: str | None,
+    port: int | None,
+    tool_parser: str | None = None,
+    reasoning_parser: str | None = None,
+    **access: Any,
 ) -> Plan:
-    """The plan with an address to listen on and the server's settings. Raises KTError when an explicit port is taken.
+    """The plan with an address to listen on and the server's settings; `access` are ServerSettings' own.
+
+    Raises KTError when an explicit port is taken.
 
     Where none is asked for, the server takes the next one if another program is faster to take this one.
     """
@@ -97,9 +104,9 @@ def with_server(
         port=free_port(host, port),
         ports=PORTS_TRIED if port is None else 1,
         served_name=plan.model.name,
-        api_key=config.get("server.api_key"),
         tool_parser=tool_parser or config.get("server.tool_parser"),
         reasoning_parser=reasoning_parser or config.get("server.reasoning_parser"),
+        **access,
     )
     return replace(plan, server=settings)
 

@@ -192,7 +192,9 @@ class ServerSettings:
     port: int = 30000
     ports: int = 1  # how many ports from `port` upwards may be taken; the first free one is
     served_name: str = ""
-    api_key: str = ""
+    api_keys: tuple[str, ...] = ()  # what clients may send; none: no key is asked for
+    cors: tuple[str, ...] = ()  # origins of web pages that may use the server; "*": any
+    log_prompts: bool = False
     max_queue: int = 64  # waiting requests before 429
     tool_parser: str = "auto"  # how the model writes tool calls and reasoning: a parser's name, "auto" or "none"
     reasoning_parser: str = "auto"
@@ -234,9 +236,17 @@ class Plan:
             spec=ModelSpec.read(data["spec"]),
             decisions=tuple(Decision(**d) for d in data["decisions"]),
             device_bytes=data["device_bytes"],
-            server=ServerSettings(**data["server"]),
+            server=_server(data["server"]),
             predicted=data["predicted"],
         )
+
+
+def _server(data: dict[str, Any]) -> ServerSettings:
+    """JSON has lists where the settings have tuples."""
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    return ServerSettings(**settings)
 
 
 @dataclass(frozen=True)
@@ -331,6 +341,7 @@ class Request:
     logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
     response_format: dict[str, Any] | None = None
     timeout: float | None = None  # seconds from submission
+    progress: bool = False  # tell how far the prompt is after each step
     marks: tuple[str, ...] = ()  # a special token that is one of these, or a part of one, belongs to the answer's text
 
 
@@ -361,7 +372,11 @@ class Timings:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of one choice's answer. The last chunk of a choice has finish_reason, usage and timings."""
+    """A piece of one choice's answer. The last chunk of a choice has finish_reason, usage and timings.
+
+    A chunk with `computed`, for requests with `progress`, is none of the answer: it says how many tokens of the prompt
+    are done, with the usage and timings so far.
+    """
 
     text: str
     choice: int = 0
@@ -370,3 +385,4 @@ class Chunk:
     finish_reason: str | None = None  # "stop", "length", "cancelled", "error"
     usage: Usage | None = None
     timings: Timings | None = None
+    computed: int | None = None

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kt_cli import answer, client, output, servers
+from kt_cli import answer, client, keys, output, servers
 from kt_cli.help import Command, new_app
 from kt_core import config, paths
 from kt_core.errors import KTError, NotFound
@@ -67,7 +67,7 @@ def chat(
 
 def _where(url: str | None, model: str | None) -> tuple[client.Api, str]:
     """The server and the model to talk to."""
-    key = config.get("server.api_key")
+    key = keys.own()
     if url is None:
         server = servers.find(model)
         if server is None and model and (others := servers.running()):

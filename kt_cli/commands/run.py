@@ -4,10 +4,11 @@ import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
-from kt_cli import answer, client, launch, output, servers, terminal
+from kt_cli import answer, client, keys, launch, output, servers, terminal
 from kt_cli.help import Command, new_app
 from kt_core import config, paths
 from kt_core.errors import NotFound, UsageError
@@ -53,6 +54,12 @@ def run(
     reasoning_parser: Annotated[
         str | None, typer.Option("--reasoning-parser", help="run.reasoning_parser", metavar="NAME")
     ] = None,
+    api_key: Annotated[str | None, typer.Option("--api-key", help="run.api_key", metavar="KEY")] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", help="run.api_key_file", metavar="FILE")
+    ] = None,
+    cors: Annotated[str | None, typer.Option("--cors", help="run.cors", metavar="ORIGINS")] = None,
+    log_prompts: Annotated[bool, typer.Option("--log-prompts", help="run.log_prompts")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run.dry_run")] = False,
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
@@ -65,21 +72,17 @@ def run(
         question = answer.question_from_stdin() if prompt == "-" else answer.check_question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
-    own = (
-        host
-        or port
-        or tool_parser
-        or reasoning_parser
-        or any(overrides.values())
-        or any(os.environ.get(name) for name in ENGINE_VARIABLES)
-    )
+    server = (host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
+    own = any(server) or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
-        api = client.Api(serving.url, config.get("server.api_key"))
+        api = client.Api(serving.url, keys.own())
         with answer.advice("run.too_long"):
             answer.once(api, serving.model, question, system, options)
         return
-    plan = launch.with_server(launch.make_plan(files, overrides), host, port, tool_parser, reasoning_parser)
+    access = _access(api_key, api_key_file, cors, log_prompts)
+    plan = launch.make_plan(files, overrides)
+    plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
     if dry_run:
         output.result(_plan_data(plan), lambda: _plan_text(plan), names=[_value(d.value) for d in plan.decisions])
     elif question is None:
@@ -102,6 +105,25 @@ def _rules(file: Path | None) -> str | None:
     if not paths.is_file(path):
         raise NotFound("run.no_rules", file=file)
     return str(path)
+
+
+def _access(key: str | None, key_file: Path | None, cors: str | None, log_prompts: bool) -> dict[str, Any]:
+    """Who may use the server, and what it writes down of it, as ServerSettings has it."""
+    return {
+        "api_keys": keys.api_keys(key, key_file),
+        "cors": _origins(config.get("server.cors") if cors is None else cors),
+        "log_prompts": log_prompts or config.get("server.log_prompts"),
+    }
+
+
+def _origins(text: str) -> tuple[str, ...]:
+    """Origins as browsers send them. Raises UsageError."""
+    origins = tuple(dict.fromkeys(part.strip().rstrip("/") for part in text.split(",") if part.strip()))
+    for origin in origins:
+        parts = urlsplit(origin)
+        if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment):
+            raise UsageError("run.bad_origin", origin=origin)
+    return origins
 
 
 def _serve(plan: Plan) -> None:
@@ -139,7 +161,9 @@ def _answer_once(plan: Plan, question: str, system: str | None, options: client.
     with launch.serving(plan) as child:
         url = launch.wait_ready(child, launch.events(child))
         with answer.advice("run.too_long_model" if longest else "run.too_long"):
-            answer.once(client.Api(url, plan.server.api_key), plan.model.name, question, system, options)
+            answer.once(
+                client.Api(url, next(iter(plan.server.api_keys), "")), plan.model.name, question, system, options
+            )
 
 
 def _plan_data(plan: Plan) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kt_core.engine.sampler import BadLogits
 from kt_core.engine.scheduler import Part, Scheduler
 from kt_core.engine.sequence import Sequence
 from kt_core.engine.step import Runner
-from kt_core.engine.stream import Closed, QueueFull, Stream, TimedOut
+from kt_core.engine.stream import Closed, Observer, QueueFull, Stream, TimedOut
 from kt_core.errors import KTError, UsageError
 from kt_core.types import Chunk, Request, Timings, Usage
 
@@ -53,8 +53,8 @@ class Engine:
         self._worker = threading.Thread(target=self._work, name="engine", daemon=True)
         self._worker.start()
 
-    def submit(self, request: Request) -> Stream:
-        """Queue a request; nothing is computed yet when this returns.
+    def submit(self, request: Request, observe: Observer | None = None) -> Stream:
+        """Queue a request; nothing is computed yet when this returns. `observe` sees its chunks, those of the end too.
 
         Raises QueueFull, Closed, and UsageError for a prompt that cannot be rendered, does not fit
         into the context, or names tokens that the model does not have.
@@ -62,7 +62,7 @@ class Engine:
         self._check_room()
         ids = prompt.render(self._tokenizer, request, self._runner.max_context)
         self._check_tokens(request, ids)
-        stream = Stream(request, ids, self._abort)
+        stream = Stream(request, ids, self._abort, observe)
         if request.timeout is not None:
             error = TimedOut("engine.timeout", seconds=request.timeout)
             stream.timer = threading.Timer(request.timeout, self._abort, (stream, "error", error))
@@ -277,6 +277,8 @@ class Engine:
             try:
                 if outcome is not None:
                     sequence.accept(outcome)
+                elif sequence.stream.request.progress and sequence.choice == 0:
+                    sequence.stream.put(_progress(sequence))
             except BadLogits as error:
                 sequence.fail(error)
                 if error.key == "engine.bad_logits":  # what led there may lie in pages
@@ -298,3 +300,10 @@ class Engine:
             if sequence.begun:
                 self._pace.request(time.monotonic() - sequence.begun)
         stream.end()
+
+
+def _progress(sequence: Sequence) -> Chunk:
+    """How far a sequence's prompt is."""
+    usage = Usage(len(sequence.stream.prompt), 0, sequence.cached or 0)
+    timings = Timings(sequence.begun - sequence.stream.submitted, time.monotonic() - sequence.begun)
+    return Chunk("", usage=usage, timings=timings, computed=sequence.computed)

@@ -21,6 +21,10 @@ class TimedOut(KTError):
     """The request's own time limit passed."""
 
 
+# Sees every chunk before the caller does, in the engine's thread: it must not block and must not raise.
+Observer = Callable[["Stream", Chunk], None]
+
+
 class Stream:
     """The chunks of one request, in order. Safe to use from any thread; iterate or `take`, not both.
 
@@ -28,7 +32,13 @@ class Stream:
     finish_reason "error".
     """
 
-    def __init__(self, request: Request, prompt: list[int], abort: Callable[["Stream", str], None]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        prompt: list[int],
+        abort: Callable[["Stream", str], None],
+        observe: "Observer | None" = None,
+    ) -> None:
         self.request = request
         self.prompt = prompt
         self.submitted = time.monotonic()
@@ -36,6 +46,7 @@ class Stream:
         self.aborted: str | None = None  # finish_reason that the engine is to end this request with
         self.timer: threading.Timer | None = None  # ends the request at its timeout
         self._abort = abort
+        self._observe = observe
         self._ready = threading.Condition()
         self._chunks: deque[Chunk] = deque()
         self._ended = False
@@ -69,6 +80,8 @@ class Stream:
 
     def put(self, chunk: Chunk) -> None:
         """For the engine."""
+        if self._observe:
+            self._observe(self, chunk)
         self._change(chunk, False)
 
     def end(self) -> None:

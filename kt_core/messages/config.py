@@ -19,6 +19,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Key that clients must send as a bearer token; empty means none",
         "客户端须以 Bearer 方式发送的密钥；留空表示不需要",
     ),
+    "config.server_api_key_file": (
+        "File with keys that clients may send, one a line; empty means none",
+        "存放客户端可用密钥的文件，每行一个；留空表示没有",
+    ),
+    "config.server_cors": (
+        "Origins of web pages that may use the server, with commas between them; * means any, empty means none",
+        "允许使用服务的网页来源，以逗号分隔；* 表示任意来源，留空表示不允许",
+    ),
+    "config.server_log_prompts": (
+        "Whether prompts go into the server's log",
+        "是否将提示词写入服务日志",
+    ),
     "config.server_tool_parser": (
         "How the model writes tool calls: a parser's name; auto sees it from the chat template, none leaves calls in the text",
         "模型书写工具调用的方式：解析器名称；auto 由对话模板判断，none 将调用留在文本中",

@@ -44,6 +44,44 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Port to listen on; default: the setting server.port (30000) or the next free one",
         "监听的端口；默认取设置 server.port（30000）或其后第一个空闲端口",
     ),
+    "run.api_key": (
+        "Key that clients must send; others on this machine can see it in the list of processes, a file or "
+        "KT_SERVER_API_KEY hides it; default: the setting server.api_key",
+        "客户端须发送的密钥；本机其他用户可在进程列表中看到它，用文件或 KT_SERVER_API_KEY 可避免；默认取设置 server.api_key",
+    ),
+    "run.api_key_file": (
+        "File with keys that clients may send, one a line; default: the setting server.api_key_file",
+        "存放客户端可用密钥的文件，每行一个；默认取设置 server.api_key_file",
+    ),
+    "run.cors": (
+        "Origins of web pages that may use the server, with commas between them; * means any; "
+        "default: the setting server.cors (none)",
+        "允许使用服务的网页来源，以逗号分隔；* 表示任意来源；默认取设置 server.cors（无）",
+    ),
+    "run.log_prompts": (
+        "Write prompts into the server's log; default: the setting server.log_prompts (off)",
+        "将提示词写入服务日志；默认取设置 server.log_prompts（关闭）",
+    ),
+    "run.bad_key": (
+        "An API key holds characters that a header cannot carry.\nKeys are printable, without spaces around them.\nChoose another key.",
+        "API 密钥含有请求头无法携带的字符。\n密钥须为可打印字符，且首尾没有空格。\n请换一个密钥。",
+    ),
+    "run.no_key_file": (
+        "There is no file {file} with API keys.\n\nName another one with --api-key-file, or leave it out.",
+        "没有存放 API 密钥的文件 {file}。\n\n请用 --api-key-file 另选一个，或省略该选项。",
+    ),
+    "run.bad_key_file": (
+        "The file {file} with API keys cannot be read.\n{reason}\nMend that, or name another one with --api-key-file.",
+        "无法读取存放 API 密钥的文件 {file}。\n{reason}\n请修复，或用 --api-key-file 另选一个。",
+    ),
+    "run.empty_key_file": (
+        "The file {file} holds no API key.\nWithout one, everybody could use the server.\nPut one into it, a line each.",
+        "文件 {file} 中没有 API 密钥。\n没有密钥时任何人都能使用服务。\n请写入密钥，每行一个。",
+    ),
+    "run.bad_origin": (
+        "{origin} is no origin of a web page.\n\nWrite it like https://example.org:8080, or * for any.",
+        "{origin} 不是网页来源。\n\n请写成 https://example.org:8080 的形式，或用 * 表示任意来源。",
+    ),
     "run.threads": (
         "CPU threads that compute; default: as many as the plan finds best",
         "参与计算的 CPU 线程数；默认由计划决定",

@@ -7,6 +7,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The request's body is larger than {limit} bytes.",
         "请求体超过 {limit} 字节。",
     ),
+    "server.too_slow": (
+        "No more of the request's body came within {seconds:g} seconds.",
+        "{seconds:g} 秒内没有收到更多的请求体。",
+    ),
     "server.unsupported_field": (
         "{field}: this value is not supported by this version of kt; it would change the answer, so it is not ignored. "
         "Accepted: {accepted}.",
@@ -20,6 +24,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "server.unauthorized": (
         "The API key is missing or wrong.\nThis server asks for one.\nSend it as: Authorization: Bearer KEY",
         "API 密钥缺失或错误。\n本服务需要密钥。\n请以 Authorization: Bearer KEY 发送。",
+    ),
+    "server.unknown_host": (
+        "The server does not answer under the name {host}.\n"
+        "It is for this machine alone and asks for no API key, so a web page could reach it under a name of its own.\n"
+        "Use localhost, or set a key: kt run NAME --api-key-file FILE",
+        "服务不以名称 {host} 应答。\n它仅供本机使用且不需要 API 密钥，网页可能借自己的域名访问它。\n"
+        "请使用 localhost，或设置密钥：kt run NAME --api-key-file FILE",
     ),
     "server.loading": (
         "The model is loading ({stage}, {done} of {total}).\n\nTry again in a moment; GET /health shows the progress.",

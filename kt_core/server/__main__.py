@@ -9,6 +9,7 @@ from pathlib import Path
 from kt_core.errors import EnvironmentProblem, KTError
 from kt_core.events import Events, one_line
 from kt_core.messages import t
+from kt_core.server import logs
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     except OSError as e:
         parser.error(f"--events-fd {arguments.events_fd}: {e.strerror}")
     os.dup2(2, 1)  # whatever a library prints belongs into the log, not between the events
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up()
     # torch's threads would spin between its operations, on the cores that the kernels' pool needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:

@@ -18,7 +18,7 @@ from kt_core.server.anthropic_fields import Messages, Prompt
 from kt_core.server.parsers import Call, Event, Reasoning
 from kt_core.server.replies import Replies, failure, start, styled
 from kt_core.server.state import State
-from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks, named
 from kt_core.types import Chunk, Usage
 
 router = APIRouter()
@@ -28,6 +28,7 @@ _PING = 'event: ping\ndata: {"type":"ping"}\n\n'
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _KINDS = {
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
@@ -41,7 +42,7 @@ async def messages(request: Request) -> Response:
     """Whatever can be refused is refused here, before the first byte of an answer."""
     state: State = request.app.state.kt
     engine = state.ready()
-    fields = await asyncio.to_thread(bodies.parse, Messages, await bodies.read(request))
+    fields = await bodies.parsed(request, Messages)
     bodies.check_model(state, fields.model)
     known = engine.template_arguments()
     chat = fields.whole_chat(known)
@@ -49,7 +50,7 @@ async def messages(request: Request) -> Response:
     stream, replies = await start(state, chat.request(id, known), chat.parallel_tool_calls is not False)
     head = {"id": id, "type": "message", "role": "assistant", "model": state.model}
     if fields.stream:
-        return EventStream(stream, _events(stream, head, replies), end="", ping=_PING, named=True)
+        return EventStream(stream, _events(stream, head, replies), frame=named, end="", ping=_PING)
     async with cancelled_on_disconnect(request.receive, stream):
         return await _whole(stream, head, replies)
 
@@ -59,7 +60,7 @@ async def count_tokens(request: Request) -> dict[str, int]:
     """The tokens that a request's prompt would have."""
     state: State = request.app.state.kt
     engine = state.ready()
-    fields = await asyncio.to_thread(bodies.parse, Prompt, await bodies.read(request))
+    fields = await bodies.parsed(request, Prompt)
     bodies.check_model(state, fields.model)
     known = engine.template_arguments()
     generation = styled(fields.chat(known).request("", known), state.style())
@@ -70,10 +71,7 @@ def error_response(response: JSONResponse) -> JSONResponse:
     """The dialect's form of an error that is in OpenAI's."""
     error = json.loads(bytes(response.body))["error"]
     body = _error(error, response.status_code)
-    headers = {
-        name: value for name, value in response.headers.items() if name.lower() in ("retry-after", "www-authenticate")
-    }
-    return JSONResponse(body, response.status_code, headers)
+    return JSONResponse(body, response.status_code, errors.passed_on(response))
 
 
 def _error(error: dict[str, Any], status: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Unknown fields are ignored; what would change the answer and is not done here is
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from kt_core.errors import UsageError
 from kt_core.server import bodies
@@ -14,6 +14,21 @@ from kt_core.server.openai_fields import THINKING_SWITCHES, Chat, Number, Text, 
 
 # Of no text of their own: the server does not write them, and what other servers wrote into them is for them alone.
 _SILENT = {"redacted_thinking"}
+
+
+REFUSED: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],), "output_format": ()}
+HARMLESS = {
+    "cache_control": "the prefix cache finds prompts by their tokens",
+    "container": "no code runs here",
+    "context_management": "nothing of the conversation is left out",
+    "diagnostics": "none are made",
+    "inference_geo": "it runs where the server is",
+    "metadata": "notes for the client's own records",
+    "service_tier": "requests run in the order of their arrival",
+    "speed": "there is one speed",
+    "user_profile_id": "a name of the client's user",
+    "workspace_id": "a name of the client's own",
+}
 
 
 class Block(BaseModel, extra="allow"):
@@ -48,8 +63,21 @@ class ThinkingSwitch(BaseModel):
     type: Literal["enabled", "disabled", "adaptive"]
 
 
-class Prompt(BaseModel):
+class OutputFormat(BaseModel):
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(BaseModel):
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class Prompt(bodies.Body):
     """What counting tokens takes."""
+
+    refused = REFUSED
+    harmless = HARMLESS
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -57,6 +85,7 @@ class Prompt(BaseModel):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingSwitch | None = None
+    output_config: OutputConfig | None = None
 
     @model_validator(mode="after")
     def _feasible(self) -> "Prompt":
@@ -87,10 +116,12 @@ class Prompt(BaseModel):
         # Clients ask for thinking of any model; one whose template has no switch thinks or not by itself.
         if self.thinking and self.thinking.type != "adaptive" and known & THINKING_SWITCHES.keys():
             fields["enable_thinking"] = self.thinking.type == "enabled"
-        try:
-            return Chat.model_validate(fields)
-        except ValidationError as error:
-            raise bodies.fault(error) from error
+        if self.output_config and self.output_config.effort:
+            fields["reasoning_effort"] = self.output_config.effort
+        if self.output_config and self.output_config.format:
+            schema = {"name": "answer", "schema": self.output_config.format.schema_}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return bodies.made(Chat, fields)
 
 
 class Messages(Prompt):

@@ -1,21 +1,39 @@
 """The web application: routes, the API key, and errors in one shape."""
 
 import hmac
-import logging
+import ipaddress
+import socket
 from typing import cast
+from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kt_core.errors import KTError
-from kt_core.server import anthropic, errors, health, models, openai, slots, tokens
+from kt_core.server import (
+    anthropic,
+    errors,
+    health,
+    info,
+    metrics,
+    models,
+    ollama,
+    ollama_models,
+    openai,
+    openapi,
+    outer,
+    responses,
+    slots,
+    tokens,
+)
 from kt_core.server.state import State
 
-log = logging.getLogger(__name__)
+# Every route of these asks for the API key, where there is one.
+KEYED = (models, openai, responses, anthropic, ollama, ollama_models, tokens, slots, metrics, info, openapi)
 
 
 def build_app(state: State) -> FastAPI:
@@ -23,26 +41,50 @@ def build_app(state: State) -> FastAPI:
     app = FastAPI(title="kt", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.kt = state
     app.include_router(health.router)
-    for dialect in (models, openai, anthropic, tokens, slots):
-        app.include_router(dialect.router, dependencies=[Depends(_check_key)])
+    for routes in KEYED:
+        app.include_router(routes.router, dependencies=[Depends(_check_key)])
     app.add_exception_handler(KTError, _known)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(ClientDisconnect, _left)
-    app.add_middleware(_Unexpected)
+    if state.cors:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=state.cors,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=[outer.REQUEST_ID, outer.IGNORED, "Retry-After"],
+        )
+    app.add_middleware(outer.Outer, state=state, dialect=_in_dialect)
     return app
 
 
 async def _check_key(request: Request) -> None:
-    """Raises Unauthorized. The comparison takes the same time wherever the keys differ."""
-    key = request.app.state.kt.api_key
-    if not key:
+    """Raises Unauthorized, and Forbidden where there is no key to ask for. Comparing takes the same time wherever the keys differ, and whichever is the right one."""
+    state: State = request.app.state.kt
+    keys = state.api_keys
+    if not keys:
+        _check_host(request.url.hostname or "", state)
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         given = request.headers.get("x-api-key", "")  # Anthropic's clients
     # Headers are read as latin-1, so this gives back the bytes that were sent.
-    if not hmac.compare_digest(given.strip().encode("latin-1"), key.encode()):
+    sent = given.strip().encode("latin-1")
+    if not sum(hmac.compare_digest(sent, key.encode()) for key in keys):
         raise errors.Unauthorized("server.unauthorized")
+
+
+def _check_host(host: str, state: State) -> None:
+    """Raises Forbidden. A page whose name is made to point at this machine is of the server's own origin for a browser,
+    but the browser still sends the page's name. Addresses and local names cannot be made to point elsewhere.
+    """
+    allowed = {urlsplit(origin).hostname for origin in state.cors} | {"localhost", socket.gethostname().lower(), ""}
+    if not state.local or host in allowed or "*" in state.cors or host.endswith((".localhost", ".local", ".internal")):
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise errors.Forbidden("server.unknown_host", host=host) from None
 
 
 async def _known(request: Request, error: Exception) -> JSONResponse:
@@ -57,35 +99,11 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _in_dialect(path: str, response: JSONResponse) -> JSONResponse:
     """An error as the clients of this path expect it."""
-    return anthropic.error_response(response) if path.startswith(anthropic.PATH) else response
+    if path.startswith(anthropic.PATH):
+        return anthropic.error_response(response)
+    return ollama.error_response(response) if path.startswith(ollama.PATH) else response
 
 
 async def _left(request: Request, error: Exception) -> Response:
     """The client went away while it was still sending; nobody reads this."""
     return Response(status_code=400)
-
-
-class _Unexpected:
-    """Answers for whatever the routes raise besides, inside of Starlette, which would raise it again behind its answer:
-    the server would then close the connection under a client that may use it for its next request.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noted)
-        except Exception as error:
-            if begun:  # a part of an answer is no answer: only an early end tells the client so
-                raise
-            log.exception("%s %s", scope.get("method"), scope.get("path"))
-            answer = errors.response(KTError("server.internal", reason=type(error).__name__))
-            await _in_dialect(scope["path"], answer)(scope, receive, send)

@@ -16,8 +16,16 @@ class Unauthorized(UsageError):
     """The API key is missing or wrong."""
 
 
+class Forbidden(UsageError):
+    """Nobody may ask in this way."""
+
+
 class TooLarge(UsageError):
     """The request's body is longer than the server reads."""
+
+
+class TooSlow(UsageError):
+    """The request's body does not come."""
 
 
 # First match counts: class -> (status, type, headers).
@@ -27,6 +35,8 @@ _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
     (Closed, 503, "server_error", {}),
     (TimedOut, 504, "server_error", {}),
     (Unauthorized, 401, "authentication_error", {"WWW-Authenticate": "Bearer"}),
+    (Forbidden, 403, "permission_error", {}),
+    (TooSlow, 408, "invalid_request_error", {"Connection": "close"}),
     (TooLarge, 413, "invalid_request_error", {}),
     (NotFound, 404, "invalid_request_error", {}),
     (UsageError, 400, "invalid_request_error", {}),
@@ -53,6 +63,11 @@ def response(error: KTError) -> JSONResponse:
     seconds = error.args_.get("seconds") if isinstance(error, QueueFull) else None
     headers = kind[3] if seconds is None else {**kind[3], "Retry-After": str(seconds)}
     return JSONResponse(body(error), kind[1], headers)
+
+
+def passed_on(response: JSONResponse) -> dict[str, str]:
+    """The headers that an error keeps when another dialect writes its body."""
+    return {name: value for name, value in response.headers.items() if not name.lower().startswith("content-")}
 
 
 def http_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

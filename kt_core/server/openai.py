@@ -1,6 +1,5 @@
 """OpenAI's dialect: POST /v1/chat/completions and /v1/completions, whole and streamed."""
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ from starlette.responses import Response
 from kt_core.engine.stream import Stream
 from kt_core.server import bodies, errors
 from kt_core.server.openai_fields import Chat, Completion, Fields
-from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, timings, usage
+from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, prompt_progress, timings, usage
 from kt_core.server.replies import failure, start
 from kt_core.server.state import State
 from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
@@ -36,8 +35,7 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
     """Whatever can be refused is refused here, with its status, before the first byte of an answer."""
     state: State = request.app.state.kt
     engine = state.ready()
-    # In a thread: a long prompt takes a while to parse, and other clients wait for this loop.
-    fields = await asyncio.to_thread(bodies.parse, kind, await bodies.read(request))
+    fields = await bodies.parsed(request, kind)
     bodies.check_model(state, fields.model)
     id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
     parallel = not isinstance(fields, Chat) or fields.parallel_tool_calls is not False
@@ -77,6 +75,9 @@ async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator
         if error:
             yield errors.body(error)
             return
+        if chunk.computed is not None:
+            yield {**head, "choices": [], "prompt_progress": prompt_progress(chunk)}
+            continue
         pieces = shape.pieces(chunk)
         if not pieces:  # a call goes out when it is whole, which may take a while
             yield None

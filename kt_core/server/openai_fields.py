@@ -8,9 +8,10 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
+from typing_extensions import TypedDict
 
 from kt_core.errors import UsageError
-from kt_core.messages import t
+from kt_core.server import bodies
 from kt_core.types import Request, Sampling
 
 # Fields that would change the answer, which this version does not do -> values that ask for nothing.
@@ -33,6 +34,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "mirostat": (0,),
     "modalities": (["text"],),
+    "moderation": (),
     "prediction": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
@@ -46,7 +48,18 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "xtc_probability": (0,),
 }
-
+# Documented fields that change no answer here -> why they are ignored.
+HARMLESS = {
+    "metadata": "notes for the client's own records",
+    "prompt_cache_key": "the prefix cache finds prompts by their tokens",
+    "prompt_cache_options": "the prefix cache finds prompts by their tokens",
+    "prompt_cache_retention": "the prefix cache keeps what fits",
+    "safety_identifier": "a name of the client's user",
+    "service_tier": "requests run in the order of their arrival",
+    "store": "answers are not kept",
+    "user": "a name of the client's user",
+    "verbosity": "no chat template reads it",
+}
 
 # Arguments by which chat templates turn reasoning on and off -> their values for it, the first one counts.
 THINKING_SWITCHES: dict[str, tuple[Any, Any]] = {
@@ -107,6 +120,19 @@ def _arguments(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+
+
+class TextPart(TypedDict):
+    type: Literal["text"]
+    text: str
+
+
+# What clients may send where one type is kept.
+Stops = Text | Annotated[list[Text], Field(max_length=16)]
+OnePrompt = str | list[int]
+Prompts = OnePrompt | Annotated[list[OnePrompt], Field(min_length=1, max_length=1)]
+Content = str | list[TextPart] | None
+Arguments = str | dict[str, Any] | None
 Seed = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -114,8 +140,11 @@ class StreamOptions(BaseModel):
     include_usage: StrictBool | None = None
 
 
-class _Common(BaseModel):
+class _Common(bodies.Body):
     """What both endpoints take. null means absent, as clients send it."""
+
+    refused = REFUSED
+    harmless = HARMLESS
 
     model: str | None = None
     stream: StrictBool | None = None
@@ -132,20 +161,13 @@ class _Common(BaseModel):
     repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None  # below, logits overflow
     logit_bias: dict[int, Annotated[Number, Field(ge=-100, le=100)]] | None = None
     n: Annotated[Whole, Field(ge=1, le=128)] | None = None
-    stop: Annotated[list[Text], BeforeValidator(_texts), Field(max_length=16)] | None = None
+    stop: Annotated[list[Text], BeforeValidator(_texts, json_schema_input_type=Stops), Field(max_length=16)] | None = (
+        None
+    )
     stop_token_ids: list[Whole] | None = None
     ignore_eos: StrictBool | None = None
     timeout: Annotated[Number, Field(gt=0, le=1e6)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, data: Any) -> Any:
-        for name, accepted in REFUSED.items():
-            value = data.get(name) if isinstance(data, dict) else None
-            if value is not None and not any(value == ok for ok in accepted):
-                choices = ", ".join(map(repr, accepted)) or t("server.leave_out")
-                raise UsageError("server.unsupported_field", field=name, accepted=choices)
-        return data
+    return_progress: StrictBool | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> "_Common":
@@ -156,8 +178,9 @@ class _Common(BaseModel):
                 field="max_completion_tokens",
                 reason=f"{new}, but max_tokens is {old}: give one of them",
             )
-        if self.stream_options and not self.stream:
-            raise UsageError("server.field", field="stream_options", reason="it goes only with stream: true")
+        for name in ("stream_options", "return_progress"):
+            if getattr(self, name) and not self.stream:
+                raise UsageError("server.field", field=name, reason="it goes only with stream: true")
         return self
 
     @property
@@ -174,6 +197,7 @@ class _Common(BaseModel):
             "ignore_eos": bool(self.ignore_eos),
             "choices": self.n or 1,
             "timeout": self.timeout,
+            "progress": bool(self.return_progress),
         }
 
 
@@ -194,7 +218,7 @@ class Tool(BaseModel, extra="allow"):
 
 class CalledFunction(BaseModel, extra="allow"):
     name: Text
-    arguments: Annotated[dict[str, Any], BeforeValidator(_arguments)] = {}
+    arguments: Annotated[dict[str, Any], BeforeValidator(_arguments, json_schema_input_type=Arguments)] = {}
 
 
 class ToolCall(BaseModel, extra="allow"):
@@ -203,7 +227,7 @@ class ToolCall(BaseModel, extra="allow"):
 
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_content)] = None
+    content: Annotated[str | None, BeforeValidator(_content, json_schema_input_type=Content)] = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -276,7 +300,7 @@ class Chat(_Common):
 
 
 class Completion(_Common):
-    prompt: Annotated[str | list[int], BeforeValidator(_one_prompt)]
+    prompt: Annotated[str | list[int], BeforeValidator(_one_prompt, json_schema_input_type=Prompts)]
     logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
 
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:

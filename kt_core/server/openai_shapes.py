@@ -86,16 +86,19 @@ class ChatShape:
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         if not entries:
             return None
-        content = [
-            {**self._token(e.token, e.logprob), "top_logprobs": [self._token(*pair) for pair in e.top]} for e in entries
-        ]
-        return {"content": content, "refusal": None}
+        return {"content": logprob_entries(entries, self._token_text), "refusal": None}
 
-    def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        text = self._token_text(token)
+
+def logprob_entries(entries: Sequence[TokenLogprob], token_text: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Log-probabilities of tokens, each with the most likely ones in its place."""
+
+    def one(token: int, logprob: float) -> dict[str, Any]:
+        text = token_text(token)
         # A part of a character has no text of its own to take the bytes from.
         encoded = None if "\ufffd" in text else list(text.encode())
         return {"token": text, "logprob": max(logprob, _LEAST), "bytes": encoded}
+
+    return [{**one(e.token, e.logprob), "top_logprobs": [one(*pair) for pair in e.top]} for e in entries]
 
 
 def _message(events: Sequence[Event]) -> dict[str, Any]:
@@ -176,6 +179,13 @@ def usage(last: Sequence[Chunk]) -> dict[str, Any]:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": min((u.cached_tokens for u in all_usage), default=0)},
     }
+
+
+def prompt_progress(chunk: Chunk) -> dict[str, float | int]:
+    """llama-server's field names: tokens of the prompt, and ms since its turn came."""
+    usage, times = chunk.usage or Usage(0, 0), chunk.timings or Timings()
+    done = {"total": usage.prompt_tokens, "cache": usage.cached_tokens, "processed": chunk.computed or 0}
+    return {**done, "time_ms": times.prefill * 1e3}
 
 
 def timings(last: Sequence[Chunk]) -> dict[str, float | int]:

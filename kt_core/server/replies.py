@@ -1,15 +1,19 @@
 """The answer to one request as text, reasoning and calls: what every chat dialect writes down in its own way."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kt_core.engine.prompt import prompt_end
+from kt_core.engine.prompt import decode, prompt_end
 from kt_core.engine.stream import Closed, Stream
 from kt_core.errors import KTError
+from kt_core.server.outer import HTTP_ID
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
 from kt_core.types import Chunk, Request
+
+log = logging.getLogger(__name__)
 
 
 def styled(request: Request, style: Style) -> Request:
@@ -22,7 +26,10 @@ def styled(request: Request, style: Style) -> Request:
 
 
 async def start(state: State, request: Request, parallel: bool = True) -> tuple[Stream, "Replies"]:
-    """Submit a request; in a thread, because tokenizing a long prompt takes a while. Raises what Engine.submit raises."""
+    """Submit a request; in a thread, because tokenizing a long prompt takes a while. Raises what Engine.submit raises.
+
+    The prompt goes into the log where the settings ask for it, and nowhere else.
+    """
     engine, style = state.ready(), Style()
     if request.messages is not None:
         style = state.style()
@@ -30,7 +37,11 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
         last = style.calls.last if style.calls and not request.ignore_eos else ()
         known = engine.tokenizer.get_added_vocab() if last else {}
         request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
-    stream = await asyncio.to_thread(engine.submit, request)
+    stream = await asyncio.to_thread(engine.submit, request, state.metrics.observe)
+    log.info("request %s: for http %s", request.id, HTTP_ID.get())
+    if state.log_prompts:
+        text = await asyncio.to_thread(decode, engine.tokenizer, stream.prompt)
+        log.info("request %s: the prompt is %r", request.id, text)
     return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
 
 

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -22,6 +21,8 @@ from kt_core.events import Events, Warnings, one_line, wait_for_parents_end
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
+from kt_core.server.connections import HEAD_BYTES, Connection
+from kt_core.server.logs import log_file
 from kt_core.server.parsers import choose
 from kt_core.server.state import State
 from kt_core.types import Plan, Progress, ServerSettings
@@ -32,6 +33,7 @@ Start = Callable[[Plan, Progress], Any]  # -> the engine
 
 # How long a stop waits for the engine's current step and for open connections.
 _STOP_SECONDS = 5
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
@@ -41,7 +43,7 @@ def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
         plan = read_plan(plan_file)
         choose("", plan.server.tool_parser, plan.server.reasoning_parser)  # raises for names that are none
         with listen(plan.server) as listener:
-            if plan.server.host not in ("127.0.0.1", "::1", "localhost") and not plan.server.api_key:
+            if plan.server.host not in _LOOPBACK and not plan.server.api_keys:
                 log.warning("%s", t("server.wide_bind", host=plan.server.host))
             return asyncio.run(_Process(plan, plan_file, listener, events, start).run())
     except KTError as e:
@@ -92,14 +94,6 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def log_file() -> str:
-    """The file that standard error goes to, or "" when it is none."""
-    try:
-        return str(Path("/proc/self/fd/2").readlink()) if stat.S_ISREG(os.fstat(2).st_mode) else ""
-    except OSError:
-        return ""
-
-
 def _unknown(error: BaseException) -> KTError:
     """The error to tell for one that kt has no words for. transformers imports some packages only when it needs them."""
     if isinstance(error, ImportError):
@@ -137,9 +131,13 @@ class _Process:
         self._start = start
         self._state = State(
             model=plan.server.served_name or plan.model.name,
-            api_key=plan.server.api_key,
+            api_keys=plan.server.api_keys,
+            local=plan.server.host in _LOOPBACK,
+            cors=plan.server.cors,
+            log_prompts=plan.server.log_prompts,
             tool_parser=plan.server.tool_parser,
             reasoning_parser=plan.server.reasoning_parser,
+            plan=plan,
         )
         self._file = state_dir() / "servers" / f"{os.getpid()}.json"
 
@@ -149,7 +147,14 @@ class _Process:
         self._loop.add_signal_handler(signal.SIGTERM, self._stop, 0)
         self._loop.add_signal_handler(signal.SIGINT, self._stop, 130)
         config = uvicorn.Config(
-            build_app(self._state), log_config=None, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS
+            build_app(self._state),
+            http=Connection,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_STOP_SECONDS,
         )
         server = _Uvicorn(config)
         serving = asyncio.create_task(server.serve(sockets=[self._listener]))

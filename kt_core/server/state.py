@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from kt_core.engine import prompt
 from kt_core.server.errors import Loading
+from kt_core.server.figures import Metrics
 from kt_core.server.parsers import AUTO, Style, choose
+from kt_core.types import Plan
 
 if TYPE_CHECKING:  # the engine imports torch, and the server listens before that
     from kt_core.engine.engine import Engine
@@ -15,7 +17,7 @@ if TYPE_CHECKING:  # the engine imports torch, and the server listens before tha
 @dataclass
 class State:
     model: str  # the name that clients use
-    api_key: str = ""  # "": no key is asked for
+    api_keys: tuple[str, ...] = ()  # any of them will do; none: no key is asked for
     engine: "Engine | None" = None
     stage: str = "start"
     done: int = 0
@@ -23,7 +25,15 @@ class State:
     created: int = field(default_factory=lambda: int(time.time()))
     tool_parser: str = AUTO
     reasoning_parser: str = AUTO
+    plan: Plan | None = None
+    local: bool = False  # only this machine can reach the server
+    cors: tuple[str, ...] = ()  # origins of web pages that may use this server
+    log_prompts: bool = False
+    metrics: Metrics = field(init=False)
     _style: Style | None = None
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self)
 
     def ready(self) -> "Engine":
         """The engine. Raises Loading until there is one."""

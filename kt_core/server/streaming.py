@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -57,10 +57,24 @@ async def cancelled_on_disconnect(receive: Receive, stream: Stream) -> AsyncIter
         stream.cancel()
 
 
-class EventStream(Response):
-    """Sends `events` and then `end`, which an error leaves out. None among them stands for silence: `ping`, if it lasts.
+def compact(event: dict[str, Any]) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
-    With `named`, each event's type stands before its data.
+
+def data(event: dict[str, Any]) -> str:
+    """An event of its data alone."""
+    return f"data: {compact(event)}\n\n"
+
+
+def named(event: dict[str, Any]) -> str:
+    """An event with its type before its data."""
+    return f"event: {event['type']}\n{data(event)}"
+
+
+class EventStream(Response):
+    """Sends `events`, each written by `frame`, and then `end`, which an error leaves out.
+
+    None among them stands for silence: `ping`, if it lasts.
     """
 
     media_type = "text/event-stream"
@@ -69,15 +83,17 @@ class EventStream(Response):
         self,
         stream: Stream,
         events: AsyncIterator[dict[str, Any] | None],
+        frame: Callable[[dict[str, Any]], str] = data,
         end: str = "data: [DONE]\n\n",
         ping: str = ": ping\n\n",
-        named: bool = False,
+        media_type: str | None = None,
     ) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
         self._stream = stream
         self._events = events
-        self._end, self._ping, self._named = end, ping, named
+        self._frame, self._end, self._ping = frame, end, ping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(text: str, more: bool = True) -> None:
@@ -93,11 +109,3 @@ class EventStream(Response):
                 failed = event is not None and "error" in event
                 await write(self._ping if event is None else self._frame(event))
             await write("" if failed else self._end, more=False)
-
-    def _frame(self, event: dict[str, Any]) -> str:
-        name = f"event: {event['type']}\n" if self._named else ""
-        return f"{name}data: {compact(event)}\n\n"
-
-
-def compact(event: dict[str, Any]) -> str:
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))

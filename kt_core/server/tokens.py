@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from kt_core.engine import prompt
 from kt_core.errors import UsageError
@@ -17,8 +17,8 @@ from kt_core.types import Request as Generation
 router = APIRouter()
 
 
-class Source(BaseModel):
-    """A text, by either name that servers have for it. Chat messages have their own fields."""
+class Source(bodies.Body):
+    """A text, by either name that servers have for it. Chat messages have their own fields, which Chat reads."""
 
     content: str | None = None
     prompt: str | None = None
@@ -28,7 +28,7 @@ class Source(BaseModel):
     with_pieces: StrictBool = False
 
 
-class Tokens(BaseModel):
+class Tokens(bodies.Body):
     tokens: list[Whole] = Field(max_length=10**7)
 
 
@@ -59,7 +59,7 @@ async def detokenize(request: Request) -> dict[str, Any]:
     """The text of token ids, special ones included, by both names that clients look for."""
     state: State = request.app.state.kt
     engine = state.ready()
-    tokens = bodies.parse(Tokens, await bodies.read(request)).tokens
+    tokens = (await bodies.parsed(request, Tokens)).tokens
     last = len(engine.tokenizer) - 1
     for token in tokens:
         if not 0 <= token <= last:

@@ -18,7 +18,7 @@ USER = {"role": "user", "content": "hello"}
 @pytest.fixture
 def http():
     engine = Engine(tinymodel.runner(), tinymodel.tokenizer())
-    yield TestClient(build_app(State("tiny", "", engine)), raise_server_exceptions=False)
+    yield TestClient(build_app(State("tiny", engine=engine)), raise_server_exceptions=False)
     engine.close(5)
 
 
@@ -49,7 +49,7 @@ def test_a_damaged_router_row_fails_requests_and_not_the_server(poison):
     with torch.no_grad():
         router.weight[1] = poison
     engine = Engine(runner, tinymodel.tokenizer())
-    client = TestClient(build_app(State("tiny", "", engine)), raise_server_exceptions=False)
+    client = TestClient(build_app(State("tiny", engine=engine)), raise_server_exceptions=False)
     for _ in range(2):
         answer = client.post("/v1/completions", json={"prompt": "hello", "max_tokens": 3, "temperature": 0})
         assert answer.status_code == 500 and answer.json()["error"]["code"] == "bad_logits"

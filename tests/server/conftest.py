@@ -32,7 +32,7 @@ def serve():
         def make(runner=None, max_queue=64, api_key="", loaded=True, tokenizer=None):
             tokenizer = tokenizer or tinymodel.tokenizer()
             engine = Engine(runner or tinymodel.runner(), tokenizer, max_queue) if loaded else None
-            running = Running(State("tiny/model", api_key, engine))
+            running = Running(State("tiny/model", (api_key,) if api_key else (), engine))
             stack.callback(running.close)
             return running
 
@@ -42,7 +42,7 @@ def serve():
 @pytest.fixture(scope="module")
 def server():
     """One server with the tiny random model, shared by a module's tests."""
-    running = Running(State("tiny/model", "", Engine(tinymodel.runner(), tinymodel.tokenizer())))
+    running = Running(State("tiny/model", (), Engine(tinymodel.runner(), tinymodel.tokenizer())))
     yield running
     running.close()
 

@@ -8,6 +8,7 @@ import httpx
 import uvicorn
 
 from kt_core.server.app import build_app
+from kt_core.server.connections import HEAD_BYTES, Connection
 from kt_core.server.state import State
 
 
@@ -19,7 +20,15 @@ class Running:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(build_app(state), lifespan="off", log_level="warning", timeout_graceful_shutdown=2)
+        config = uvicorn.Config(
+            build_app(state),
+            http=Connection,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            access_log=False,
+            lifespan="off",
+            log_level="warning",
+            timeout_graceful_shutdown=2,
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()

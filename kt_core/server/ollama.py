@@ -1,0 +1,159 @@
+"""Ollama's dialect: POST /api/chat and /api/generate, as lines of JSON or whole."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from kt_core.engine.stream import Stream
+from kt_core.errors import NotFound
+from kt_core.server import bodies, errors
+from kt_core.server.ollama_fields import Generate, OllamaChat
+from kt_core.server.openai_shapes import logprob_entries
+from kt_core.server.parsers import Call, Event, Reasoning
+from kt_core.server.replies import Replies, failure, start
+from kt_core.server.state import State
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks, compact
+from kt_core.types import Chunk, Timings, TokenLogprob, Usage
+
+router = APIRouter()
+
+PATH = "/api/"
+LINES = "application/x-ndjson"
+Shape = Callable[[str, str, list[dict[str, Any]]], dict[str, Any]]  # of text, thinking and calls
+
+
+@router.post("/api/chat")
+async def chat(request: Request) -> Response:
+    return await _answer(request, OllamaChat, _message)
+
+
+@router.post("/api/generate")
+async def generate(request: Request) -> Response:
+    return await _answer(request, Generate, _response)
+
+
+def check_model(state: State, name: str | None) -> None:
+    """Ollama's clients put a tag behind a name that has none. Raises NotFound for another model than the served one."""
+    if name is not None and state.model not in (name, name.removesuffix(":latest")):
+        raise NotFound("server.model_not_found", field="model", model=name, served=state.model)
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def error_response(response: JSONResponse) -> JSONResponse:
+    """The dialect's form of an error that is in OpenAI's."""
+    error = json.loads(bytes(response.body))["error"]
+    return JSONResponse({"error": error["message"]}, response.status_code, errors.passed_on(response))
+
+
+async def _answer(request: Request, kind: type[OllamaChat] | type[Generate], shape: Shape) -> Response:
+    """Whatever can be refused is refused here, before the first byte of an answer."""
+    state: State = request.app.state.kt
+    engine = state.ready()
+    fields = await bodies.parsed(request, kind)
+    check_model(state, fields.model)
+    head = {"model": fields.model or state.model}
+    if fields.loads_only:
+        return JSONResponse({**head, "created_at": now(), **shape("", "", []), "done": True, "done_reason": "load"})
+    generation = fields.request(f"ollama-{uuid.uuid4().hex}", engine.template_arguments(), state.style())
+    stream, replies = await start(state, generation)
+    answer = _Answer(head, replies, shape, engine.token_text)
+    if fields.streamed:
+        ping = _line({**head, "created_at": now(), **shape("", "", []), "done": False})
+        return EventStream(stream, _lines(stream, answer), frame=_line, end="", ping=ping, media_type=LINES)
+    async with cancelled_on_disconnect(request.receive, stream):
+        return await _whole(stream, answer)
+
+
+def _line(event: dict[str, Any]) -> str:
+    return f"{compact(event)}\n"
+
+
+async def _whole(stream: Stream, answer: "_Answer") -> Response:
+    events: list[Event] = []
+    logprobs: list[TokenLogprob] = []
+    async for chunk in chunks(stream):
+        if chunk is None:
+            continue
+        error = failure(stream, chunk)
+        if error:
+            return error_response(errors.response(error))
+        events += answer.replies.events(chunk)
+        logprobs += chunk.logprobs
+        last = chunk
+    return JSONResponse({**answer.piece(events, logprobs), **answer.ending(last)})
+
+
+async def _lines(stream: Stream, answer: "_Answer") -> AsyncIterator[dict[str, Any] | None]:
+    """A line for each chunk that brings something, and the last one with the figures."""
+    async for chunk in chunks(stream):
+        error = failure(stream, chunk) if chunk else None
+        if error:
+            yield {"error": str(error)}
+            return
+        events = answer.replies.events(chunk) if chunk else []
+        if chunk and (events or chunk.logprobs):
+            yield answer.piece(events, chunk.logprobs)
+        elif chunk is None or not chunk.finish_reason:
+            yield None
+        if chunk and chunk.finish_reason:
+            yield {**answer.piece([], ()), **answer.ending(chunk)}
+
+
+class _Answer:
+    """One answer in the words of this dialect."""
+
+    def __init__(self, head: dict[str, Any], replies: Replies, shape: Shape, token_text: Callable[[int], str]) -> None:
+        self.replies = replies
+        self._head = head
+        self._shape = shape
+        self._token_text = token_text
+
+    def piece(self, events: Sequence[Event], logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
+        text = thinking = ""
+        calls = []
+        for event in events:
+            if isinstance(event, Call):
+                function = {"name": event.name, "arguments": json.loads(event.arguments)}
+                calls.append({"id": event.id, "function": function})
+            elif isinstance(event, Reasoning):
+                thinking += event.text
+            else:
+                text += event.text
+        entries = {"logprobs": logprob_entries(logprobs, self._token_text)} if logprobs else {}
+        return {**self._head, "created_at": now(), **self._shape(text, thinking, calls), **entries, "done": False}
+
+    def ending(self, chunk: Chunk) -> dict[str, Any]:
+        """Durations are in nanoseconds."""
+        usage, timings = chunk.usage or Usage(0, 0), chunk.timings or Timings()
+        return {
+            "done": True,
+            "done_reason": chunk.finish_reason,
+            "total_duration": int((timings.queued + timings.prefill + timings.decode) * 1e9),
+            "load_duration": 0,
+            "prompt_eval_count": usage.prompt_tokens,
+            "prompt_eval_duration": int(timings.prefill * 1e9),
+            "eval_count": usage.completion_tokens,
+            "eval_duration": int(timings.decode * 1e9),
+        }
+
+
+def _message(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {"message": {**message, **_beside(thinking, calls)}}
+
+
+def _response(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"response": text, **_beside(thinking, calls)}
+
+
+def _beside(thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**({"thinking": thinking} if thinking else {}), **({"tool_calls": calls} if calls else {})}
