@@ -18,7 +18,7 @@ app = new_app("run.help")
 # They choose how the engine computes, so a server that runs already may not be what is asked for.
 ENGINE_VARIABLES = (
     "KT_KERNEL_CPU_VARIANT",
-    *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE")),
+    *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE", "PREFIX_DISK")),
 )
 SOURCES = {
     "user": "run.from_user",
@@ -48,6 +48,7 @@ def run(
         int | None, typer.Option("--max-running", help="run.max_running", metavar="COUNT", min=1)
     ] = None,
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="run.kv_dtype", metavar="TYPE")] = None,
+    prefix_disk: Annotated[str | None, typer.Option("--prefix-disk", help="run.prefix_disk", metavar="SIZE")] = None,
     rules: Annotated[Path | None, typer.Option("--rules", help="run.rules", metavar="FILE")] = None,
     tool_parser: Annotated[str | None, typer.Option("--tool-parser", help="run.tool_parser", metavar="NAME")] = None,
     reasoning_parser: Annotated[
@@ -57,7 +58,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
-    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype}
+    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk}
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     question = None

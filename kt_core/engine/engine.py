@@ -11,6 +11,7 @@ from typing import Any
 from kt_core.engine import prompt
 from kt_core.engine.answer import Answer
 from kt_core.engine.batch import step_of
+from kt_core.engine.disk import PATIENCE, Folder, Load, Tier, keys_of
 from kt_core.engine.pace import Pace
 from kt_core.engine.pages import Pages
 from kt_core.engine.sampler import BadLogits
@@ -19,6 +20,7 @@ from kt_core.engine.sequence import Sequence
 from kt_core.engine.step import Runner
 from kt_core.engine.stream import Closed, QueueFull, Stream, TimedOut
 from kt_core.errors import KTError, UsageError
+from kt_core.messages import t
 from kt_core.types import Chunk, Request, Timings, Usage
 
 log = logging.getLogger(__name__)
@@ -28,11 +30,18 @@ class Engine:
     """Runs requests together, in the order of their arrival.
 
     At most `max_running` sequences are computed at a time and `max_queue` requests wait for their turn. `pages` are
-    for keys and values of all of them; without it there are as many as they could ever use.
+    for keys and values of all of them; without it there are as many as they could ever use. Prefixes are also kept in
+    the folder `disk`.
     """
 
     def __init__(
-        self, runner: Runner, tokenizer: Any, max_queue: int = 64, pages: int | None = None, max_running: int = 8
+        self,
+        runner: Runner,
+        tokenizer: Any,
+        max_queue: int = 64,
+        pages: int | None = None,
+        max_running: int = 8,
+        disk: Folder | None = None,
     ) -> None:
         longest = -(-runner.max_context // runner.page)
         self._runner = runner
@@ -42,7 +51,8 @@ class Engine:
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
         self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
         runner.allocate(self._pages.count)
-        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release)
+        self._disk = Tier(disk, runner.storage) if disk and runner.shareable else None
+        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release, self._load)
         self._pace = Pace(runner.max_tokens)
         self._change = threading.Condition()
         self._waiting: deque[Stream] = deque()
@@ -120,14 +130,18 @@ class Engine:
         }
 
     def flush_cache(self) -> int:
-        """Forget all cached prefixes, between two steps; returns how many pages became free. Raises Closed."""
+        """Forget all cached prefixes, between two steps, and this model's on disk; returns how many pages of memory
+        became free. Raises Closed."""
         done: Future[int] = Future()
         with self._change:
             if self._closed:
                 raise Closed("engine.closed")
-            self._tasks.append(lambda: done.set_result(self._pages.flush()))
+            self._tasks.append(lambda: done.set_result(self._flush()))
             self._change.notify()
-        return done.result()
+        freed = done.result()
+        if self._disk:
+            log.info("%d pages on disk were deleted", self._disk.flush().result())
+        return freed
 
     def template_arguments(self) -> frozenset[str]:
         """What a request may set in `template_args`; empty without a chat template."""
@@ -150,6 +164,8 @@ class Engine:
         for stream in streams:
             stream.cancel()
         self._worker.join(wait)
+        if self._disk:
+            self._disk.close(wait)
 
     def _check_room(self) -> None:
         with self._change:
@@ -180,6 +196,7 @@ class Engine:
                 return
             stream.aborted, stream.error = reason, stream.error or error
             if stream not in self._waiting:
+                self._change.notify()
                 return  # the worker looks before each step; an ended one does not care
             self._waiting.remove(stream)
         queued = time.monotonic() - stream.submitted
@@ -206,7 +223,7 @@ class Engine:
     def _turn(self) -> bool:
         """One step, once there is something to do; False when the engine has been closed and nothing is left."""
         with self._change:
-            self._change.wait_for(lambda: self._waiting or self._running or self._tasks or self._closed)
+            self._change.wait_for(self._busy, PATIENCE if self._running else None)
             while self._tasks:
                 self._tasks.popleft()()
             if self._closed and not self._waiting and not self._running:
@@ -215,6 +232,48 @@ class Engine:
         self._sweep()
         self._step()
         return True
+
+    def _busy(self) -> bool:
+        """Whether a turn would do anything. Nothing is to do while all that run wait for the disk."""
+        if self._tasks or self._closed:
+            return True
+        running, waiting = self._scheduler.running, self._scheduler.waiting
+        if any(not s.load or s.load.stuck for s in running) or any(s.stream.aborted for s in (*running, *waiting)):
+            return True
+        return self._scheduler.admits or bool(self._waiting and self._scheduler.room_for(self._waiting[0].prompt))
+
+    def _load(self, sequence: Sequence, miss: str) -> Load | None:
+        """Have the pages that memory lacks of the sequence's prefix brought from disk; None when there is no need."""
+        if not self._disk or not miss or miss == "short":
+            return None
+        table, found = sequence.table, len(sequence.table.nodes)
+        keys = keys_of(sequence.tokens, self._pages.page, found, table.nodes[-1].path if found else b"")
+        pages = table.pages[found : found + len(keys)]
+        return self._disk.load(keys, pages, lambda load: self._ask(lambda: self._loaded(sequence, load, miss)))
+
+    def _ask(self, task: Callable[[], None]) -> None:
+        """Have the worker do something between two steps."""
+        with self._change:
+            self._tasks.append(task)
+            self._change.notify()
+
+    def _loaded(self, sequence: Sequence, load: Load, miss: str) -> None:
+        """What came from disk is computed now; the rest is still to do."""
+        if sequence.load is not load:
+            return  # it gave up its pages meanwhile
+        sequence.load = None
+        load.cancel()
+        sequence.computed += load.done * self._pages.page
+        self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
+        sequence.begin(miss if load.done < len(load.pages) else "", load.done * self._pages.page)
+
+    def _flush(self) -> int:
+        """Forget what memory holds, and what is just being read."""
+        for sequence in self._scheduler.running:
+            if sequence.load:
+                sequence.load.cancel()
+                sequence.load.done = 0
+        return self._pages.flush()
 
     def _begin(self) -> None:
         """Let waiting requests begin, in their order, as long as there is room for the first. Holds the lock."""
@@ -240,6 +299,9 @@ class Engine:
             if reason := sequence.stream.aborted:
                 sequence.end(reason)
                 self._ended(sequence)
+            elif sequence.load and self._disk and (sequence.load.stuck or self._disk.off):
+                self._disk.give_up(t("engine.disk_slow", seconds=PATIENCE))
+                self._loaded(sequence, sequence.load, "")
 
     def _step(self) -> None:
         parts = self._scheduler.plan(self._pace.beside)
@@ -280,13 +342,18 @@ class Engine:
             except BadLogits as error:
                 sequence.fail(error)
                 if error.key == "engine.bad_logits":  # what led there may lie in pages
-                    self._pages.flush()
+                    paths = [node.path for node in sequence.table.nodes]
+                    self._flush()
+                    if self._disk:
+                        self._disk.forget(paths)
             else:
                 self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
         if sequence.ended:
             self._ended(sequence)
 
     def _ended(self, sequence: Sequence) -> None:
+        if self._disk:
+            self._disk.keep(sequence.table.nodes)
         self._scheduler.remove(sequence)
         stream = sequence.stream
         with self._change:

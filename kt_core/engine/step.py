@@ -1,5 +1,6 @@
 """The seam between the scheduler and what computes: one step over the new tokens of several sequences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +36,11 @@ class Runner(Protocol):
     page: int  # keys of a page
     page_bytes: int  # bytes of a page in all layers together; 0: the runner keeps its own caches and reads no pages
     shareable: bool  # whether full pages may serve another sequence that begins with the same tokens
+
+    @property
+    def storage(self) -> Sequence[torch.Tensor]:
+        """Each layer's pages, uint8 [pages, bytes], once they are allocated; none for a runner without."""
+        ...
 
     def allocate(self, pages: int) -> None:
         """Memory for pages 0 .. pages - 1 in every layer; called once, before the first step."""

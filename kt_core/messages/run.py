@@ -60,6 +60,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Type of cached keys and values: bfloat16 or float32; default: bfloat16",
         "缓存的键和值的类型：bfloat16 或 float32；默认 bfloat16",
     ),
+    "run.prefix_disk": (
+        "Size of the prefixes kept on disk across restarts, such as 20GiB, or off; default: by the free space",
+        "保存在磁盘上、重启后仍可用的前缀大小，如 20GiB，或 off；默认由空闲空间决定",
+    ),
     "run.dry_run": ("Show the plan with its reasons and start nothing", "只显示计划及理由，不启动"),
     "run.rules": (
         "File that says which operator computes each module; default: the rules that come with kt",

@@ -20,6 +20,7 @@ class OwnCacheRunner:
     page = PAGE
     page_bytes = 0
     shareable = False
+    storage: tuple[torch.Tensor, ...] = ()
     max_tokens = MAX_TOKENS
 
     def __init__(self, model: Any, max_context: int | None = None) -> None:
