@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from kt_core.engine import prompt
 from kt_core.engine.answer import Answer
@@ -17,7 +17,7 @@ from kt_core.engine.pages import Pages
 from kt_core.engine.sampler import BadLogits
 from kt_core.engine.scheduler import Part, Scheduler
 from kt_core.engine.sequence import Sequence
-from kt_core.engine.step import Runner
+from kt_core.engine.step import Runner, Stateful
 from kt_core.engine.stream import Closed, QueueFull, Stream, TimedOut
 from kt_core.errors import KTError, UsageError
 from kt_core.messages import t
@@ -52,7 +52,8 @@ class Engine:
         self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
         runner.allocate(self._pages.count)
         self._disk = Tier(disk, runner.storage) if disk and runner.shareable else None
-        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release, self._load)
+        self._states: Stateful | None = None if runner.shareable else cast(Stateful, runner)
+        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release, self._find)
         self._pace = Pace(runner.max_tokens)
         self._change = threading.Condition()
         self._waiting: deque[Stream] = deque()
@@ -131,7 +132,7 @@ class Engine:
 
     def flush_cache(self) -> int:
         """Forget all cached prefixes, between two steps, and this model's on disk; returns how many pages of memory
-        became free. Raises Closed."""
+        became free, or states were dropped. Raises Closed."""
         done: Future[int] = Future()
         with self._change:
             if self._closed:
@@ -242,14 +243,20 @@ class Engine:
             return True
         return self._scheduler.admits or bool(self._waiting and self._scheduler.room_for(self._waiting[0].prompt))
 
-    def _load(self, sequence: Sequence, miss: str) -> Load | None:
-        """Have the pages that memory lacks of the sequence's prefix brought from disk; None when there is no need."""
-        if not self._disk or not miss or miss == "short":
-            return None
+    def _find(self, sequence: Sequence, miss: str) -> None:
+        """What pages in memory lack of the sequence's prefix, because of `miss`. It begins now, or when that is there."""
+        if self._states:
+            sequence.computed, miss = self._states.resume(sequence.number, sequence.tokens)
+        elif self._disk and miss not in ("", "short"):
+            sequence.load = self._load(self._disk, sequence, miss)
+        if not sequence.load:
+            sequence.begin(miss)
+
+    def _load(self, disk: Tier, sequence: Sequence, miss: str) -> Load | None:
         table, found = sequence.table, len(sequence.table.nodes)
         keys = keys_of(sequence.tokens, self._pages.page, found, table.nodes[-1].path if found else b"")
         pages = table.pages[found : found + len(keys)]
-        return self._disk.load(keys, pages, lambda load: self._ask(lambda: self._loaded(sequence, load, miss)))
+        return disk.load(keys, pages, lambda load: self._ask(lambda: self._loaded(sequence, load, miss)))
 
     def _ask(self, task: Callable[[], None]) -> None:
         """Have the worker do something between two steps."""
@@ -273,7 +280,7 @@ class Engine:
             if sequence.load:
                 sequence.load.cancel()
                 sequence.load.done = 0
-        return self._pages.flush()
+        return self._states.forget() if self._states else self._pages.flush()
 
     def _begin(self) -> None:
         """Let waiting requests begin, in their order, as long as there is room for the first. Holds the lock."""

@@ -14,7 +14,8 @@ from hashlib import blake2b
 
 # Why a prefix was not found in the tree, or not further.
 MISSES = {
-    "off": "this model keeps its own caches, which cannot be shared",
+    "off": "this model keeps its own caches, and no states of them",
+    "state": "no state was kept further on",
     "short": "the prompt does not fill a page",
     "evicted": "the page was given up for another sequence",
     "differs": "no cached prompt goes on like this",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from kt_core.engine.disk import Load
 from kt_core.engine.pages import Pages
 from kt_core.engine.sequence import Sequence
 
@@ -34,7 +33,7 @@ class Scheduler:
         max_tokens: int,
         max_running: int,
         release: Callable[[int], None],
-        load: Callable[[Sequence, str], Load | None] = lambda sequence, miss: None,
+        begin: Callable[[Sequence, str], None],
     ) -> None:
         self.pages = pages
         self.running: list[Sequence] = []
@@ -43,7 +42,7 @@ class Scheduler:
         self._max_tokens = max_tokens
         self.max_running = min(max_running, max_tokens)  # each of them takes part in each step
         self._release = release
-        self._load = load  # more of the sequence's prefix than memory has, beside the steps; and why it has no more
+        self._begin = begin  # finds more of the sequence's prefix, told why pages have no more, and lets it begin
         self._numbers = 0
 
     def room_for(self, tokens: list[int]) -> bool:
@@ -88,9 +87,7 @@ class Scheduler:
             self._numbers += 1
             sequence.number = self._numbers
             sequence.begun = sequence.begun or time.monotonic()
-            sequence.load = self._load(sequence, miss)
-            if not sequence.load:
-                sequence.begin(miss)
+            self._begin(sequence, miss)
             insort(self.running, sequence, key=_ORDER)
 
     @property

@@ -53,3 +53,16 @@ class Runner(Protocol):
     def release(self, sequence: int) -> None:
         """The sequence will not come again: what is kept for it beside pages can go."""
         ...
+
+
+class Stateful(Runner, Protocol):
+    """A runner whose pages cannot be shared, and which may keep states of its own."""
+
+    def resume(self, sequence: int, tokens: Sequence[int]) -> tuple[int, str]:
+        """Before a sequence with these tokens is computed for the first time: how many of them, all but one at most,
+        need not be, because a state is kept that follows them; and why no more, a key of pages.MISSES or ""."""
+        ...
+
+    def forget(self) -> int:
+        """Drop all states that are kept for others; returns how many there were."""
+        ...
