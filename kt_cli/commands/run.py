@@ -20,6 +20,12 @@ ENGINE_VARIABLES = (
     "KT_KERNEL_CPU_VARIANT",
     *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE", "PREFIX_DISK")),
 )
+PARTS = {
+    "weights": "run.memory_weights",
+    "runtime": "run.memory_runtime",
+    "rows": "run.memory_rows",
+    "cache": "run.memory_cache",
+}
 SOURCES = {
     "user": "run.from_user",
     "config": "run.from_config",
@@ -150,6 +156,7 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
         "spec": plan.spec,
         "decisions": plan.decisions,
         "device_bytes": plan.device_bytes,
+        "memory_parts": plan.memory_parts,
         "predicted": plan.predicted,
         "server": server,
     }
@@ -159,6 +166,7 @@ def _plan_text(plan: Plan) -> str:
     rows = [(d.name, _value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
+    memory += [("", t(PARTS[name]), f"~{output.size(count)}") for name, count in plan.memory_parts.items()]
     most = plan.predicted.get("decode_tokens_per_second")
     memory += [(t("run.predicted"), "", t("run.tokens_per_second", rate=f"{most:.3g}"))] if most else []
     address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)

@@ -42,6 +42,7 @@ def runner_and_pages(model: Any, plan: Plan, context: int, extra: int) -> tuple[
     if isinstance(runner, OwnCacheRunner):  # half of what one conversation leaves
         runner.state_bytes = max(0, planned - needed) // 2
         planned -= runner.state_bytes
+        log.info("of the planned cache, %s are for states at borders of prompts", _gib(runner.state_bytes))
     pages = planned // _page_bytes(plan, runner)
     if needed > planned:
         _reduce(plan, runner, pages * runner.page, planned)

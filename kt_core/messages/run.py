@@ -108,6 +108,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Nothing can listen on {host!r}.\n{reason}\nUse 127.0.0.1 for this machine only, or 0.0.0.0 for all networks.",
         "无法在“{host}”上监听。\n{reason}\n仅限本机请用 127.0.0.1，所有网络请用 0.0.0.0。",
     ),
+    "run.memory_weights": ("weights", "权重"),
+    "run.memory_runtime": ("libraries and tokenizer", "程序库与分词器"),
+    "run.memory_rows": ("a step's rows", "一步的中间结果"),
+    "run.memory_cache": ("keys and values", "键和值"),
     "run.predicted": ("predicted, by memory's read rate", "按内存读取速率预测"),
     "run.tokens_per_second": ("<= {rate} tok/s", "<= {rate} tok/s"),
     "run.no_state": (

@@ -72,9 +72,11 @@ def make_plan(
     ]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
-    needed = memory.fixed_bytes(spec) + room.value
+    parts = {**memory.parts(spec), "cache": room.value}
+    needed = {"cpu": sum(parts.values())}
     predicted = _predicted(spec, threads.value, profile)
-    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name), predicted)
+    settings = ServerSettings(served_name=files.name)
+    return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts)
 
 
 def check_download(machine: Machine, name: str, nbytes: int) -> None:
