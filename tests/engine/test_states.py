@@ -132,13 +132,36 @@ def test_states_are_bounded():
 def test_a_model_that_keeps_a_state_elsewhere_goes_without(start, caplog):
     caplog.set_level("INFO")
     model = small("qwen3_next")
-    calls = []
-    model.model.register_forward_hook(
-        lambda module, given, result: calls.append(1) or setattr(result, "last_hidden_state", result[0] * len(calls))
-    )
+    seen = []
+
+    def forgetful(module, given, result):
+        """As if positions were counted by the module: right in order, wrong where a state is gone on from twice."""
+        seen.append(result[0].shape[1])
+        result.last_hidden_state = result[0] * (2 if seen.count(3) > 1 else 1)
+
+    model.model.register_forward_hook(forgetful)
     engine = start(OwnCacheRunner(model, state_bytes=ROOM))
     assert "no prefix is kept: the model keeps a state beside its caches" in caplog.text
     assert [answered(engine, tokens(70), 1)[1] for _ in range(2)] == [0, 0]
+
+
+def test_a_model_that_cannot_go_on_in_pieces_computes_prompts_at_once(start, caplog):
+    """Jamba of transformers 5 takes up its recurrent state for single tokens only."""
+    caplog.set_level("INFO")
+    sizes = {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1}
+    model = small("jamba", **sizes, mamba_dt_rank=8, mamba_d_state=16, use_mamba_kernels=False, pad_token_id=0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter *= 8 if parameter.dim() > 1 and "A_log" not in name else 1
+    runner = OwnCacheRunner(model, state_bytes=ROOM)
+    runner.max_tokens = 20
+    engine = start(runner)
+    assert "prompts are computed at once, however long: a prompt in two pieces differs" in caplog.text
+    prompt = tokens(150)
+    with torch.inference_mode():
+        expected = model.generate(torch.tensor([prompt]), max_new_tokens=8, min_new_tokens=8, do_sample=False)
+    for _ in range(2):
+        assert answered(engine, prompt) == (expected[0, 150:].tolist(), 0)
 
 
 def test_windows_on_pages(start):
