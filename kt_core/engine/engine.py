@@ -157,16 +157,18 @@ class Engine:
         return text
 
     def close(self, wait: float | None = None) -> None:
-        """Cancel everything and stop the worker after its current step, which is awaited for `wait` seconds."""
+        """Cancel everything and stop the worker after its current step, which is awaited for `wait` seconds; in what is
+        left of them, pages are written to disk."""
         with self._change:
             self._closed = True
             streams = [*self._waiting, *self._running]
             self._change.notify()
         for stream in streams:
             stream.cancel()
+        end = None if wait is None else time.monotonic() + wait
         self._worker.join(wait)
         if self._disk:
-            self._disk.close(wait)
+            self._disk.close(None if end is None else max(0.0, end - time.monotonic()))
 
     def _check_room(self) -> None:
         with self._change:

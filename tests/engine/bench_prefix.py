@@ -29,6 +29,7 @@ from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
 
 BESIDE = 512  # tokens of a prompt beside a decoding one
+ANSWER = 129  # tokens of that one
 
 
 def main() -> None:
@@ -54,8 +55,10 @@ def engine(runner, folder):
 
 def ask(running, seed, tokens, count):
     ids = torch.randint(300, 10_000, (tokens,), generator=torch.Generator().manual_seed(seed)).tolist()
-    request = Request("r", tokens=tuple(ids), sampling=Sampling(temperature=0.0), max_tokens=count, ignore_eos=True)
-    return running.submit(request)
+    sampling = Sampling(temperature=0.0)  # with logprobs, each token comes in a chunk whatever its text
+    return running.submit(
+        Request("r", tokens=tuple(ids), sampling=sampling, max_tokens=count, ignore_eos=True, logprobs=0)
+    )
 
 
 def first_token(runner, folder, options) -> None:
@@ -104,12 +107,12 @@ def between(runner, folder, options) -> None:
                 list(ask(running, 1000 * (seed + 1) + number, BESIDE, 1))
                 number += 1
 
-        stream = ask(running, seed, 64, 257)
+        stream = ask(running, seed, 64, ANSWER)
         beside = threading.Thread(target=others)
-        for number, _ in enumerate(stream):
-            times.append(time.perf_counter())
-            if not number:
+        for chunk in stream:
+            if not times:
                 beside.start()
+            times += [time.perf_counter()] * len(chunk.logprobs)
         stop.set()
         beside.join()
         running.close(600)

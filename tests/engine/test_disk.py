@@ -14,9 +14,11 @@ import tinymodel
 import torch
 from reader import Reader, answer_to
 
-from kt_core.engine.disk import Folder, keys_of
+from kt_core import kernels
+from kt_core.engine.disk import Folder, folder_of, keys_of
 from kt_core.engine.disk import folder as folder_module
 from kt_core.engine.engine import Engine
+from kt_core.types import Decision, ModelFiles, ModelSpec, Plan, ServerSettings
 
 PAGE = 4
 TOKENS = list(range(3, 24))  # five pages and one token
@@ -335,3 +337,46 @@ def test_answers_are_those_of_a_cold_engine(tmp_path):
         assert cached == (192 if len(answers) == 2 else 0)
         engine.close(5)
     assert answers[0] == answers[1] == answers[2]
+
+
+# --- whose pages they are
+
+
+def test_another_identity_for_whatever_changes_a_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    weights.write_bytes(b"weights")
+    config.write_text("{}")
+    files = ModelFiles("m", str(tmp_path), "safetensors", (str(weights),))
+    spec = ModelSpec("f", 1, 1, 1, 64, 0, 0, 1, {}, 1, {})
+
+    def place(runner=None, limit=1 << 20, kv_dtype="bfloat16", rules=None, shareable=True):
+        values = {"prefix_disk": limit, "kv_dtype": kv_dtype, "rules": rules}
+        plan = Plan(files, spec, tuple(Decision(n, v, "", "") for n, v in values.items()), {}, ServerSettings())
+        found = folder_of(plan, runner or Reader(shareable=shareable))
+        return found and found._own
+
+    def changed(text):
+        rules = tmp_path / "rules.yaml"
+        rules.write_text(text)
+        return str(rules)
+
+    found = [place()]
+    assert place() == found[0] and found[0].parent == tmp_path / "cache" / "kt" / "prefix"
+    assert place(Reader(max_context=128)) == found[0]  # pages of a plain model are the same in any context
+    found += [place(Reader(page=8)), place(Reader(ballast=1)), place(kv_dtype="float32")]
+    found += [place(rules=changed("[]")), place(rules=changed("[{}]"))]
+    kernels.set_deterministic(True)
+    try:
+        found.append(place())
+    finally:
+        kernels.set_deterministic(False)
+    os.utime(weights, (1, 1))
+    found.append(place())
+    weights.write_bytes(b"others")
+    os.utime(weights, (1, 1))
+    found.append(place())
+    config.write_text('{"rope_type": "longrope"}')
+    found += [place(), place(Reader(max_context=128))]
+    assert len(set(found)) == len(found)
+    assert place(limit=0) is None and place(shareable=False) is None
