@@ -80,6 +80,8 @@ class Engine:
             stream.timer.daemon = True
         with self._change:
             self._check_room()
+            if self._disk and self._running:  # it waits for its turn, and the disk need not
+                self._disk.expect(keys_of(ids, self._pages.page, 0, b""))
             self._waiting.append(stream)
             self._change.notify()
             if stream.timer:
@@ -133,15 +135,15 @@ class Engine:
     def flush_cache(self) -> int:
         """Forget all cached prefixes, between two steps, and this model's on disk; returns how many pages of memory
         became free, or states were dropped. Raises Closed."""
-        done: Future[int] = Future()
+        done: Future[tuple[int, Future[int] | None]] = Future()
         with self._change:
             if self._closed:
                 raise Closed("engine.closed")
-            self._tasks.append(lambda: done.set_result(self._flush()))
+            self._tasks.append(lambda: done.set_result((self._flush(), self._disk.flush() if self._disk else None)))
             self._change.notify()
-        freed = done.result()
-        if self._disk:
-            log.info("%d pages on disk were deleted", self._disk.flush().result())
+        freed, deleted = done.result()
+        if deleted:
+            log.info("%d pages on disk were deleted", deleted.result())
         return freed
 
     def template_arguments(self) -> frozenset[str]:

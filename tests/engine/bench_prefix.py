@@ -55,10 +55,8 @@ def engine(runner, folder):
 
 def ask(running, seed, tokens, count):
     ids = torch.randint(300, 10_000, (tokens,), generator=torch.Generator().manual_seed(seed)).tolist()
-    sampling = Sampling(temperature=0.0)  # with logprobs, each token comes in a chunk whatever its text
-    return running.submit(
-        Request("r", tokens=tuple(ids), sampling=sampling, max_tokens=count, ignore_eos=True, logprobs=0)
-    )
+    request = Request("r", tokens=tuple(ids), sampling=Sampling(temperature=0.0), max_tokens=count, ignore_eos=True)
+    return running.submit(request)
 
 
 def first_token(runner, folder, options) -> None:
@@ -96,10 +94,20 @@ def drop(folder) -> None:
 def between(runner, folder, options) -> None:
     """Milliseconds between two tokens of one request while others end, and tokens per second of it."""
     found = {"without a disk": [], "written behind": []}
+    forward, times = runner.forward, []
+
+    def timed(step):
+        """Steps in which something decodes; prompts beside come in larger pieces."""
+        result = forward(step)
+        if 1 in step.batch.starts.diff():
+            times.append(time.perf_counter())
+        return result
+
+    runner.forward = timed
     for seed in range(2 * options.repeats):
         name = list(found)[seed % 2]
         running = engine(runner, folder if name == "written behind" else None)
-        stop, times = threading.Event(), []
+        stop = threading.Event()
 
         def others(running=running, seed=seed, stop=stop) -> None:
             number = 0
@@ -107,12 +115,11 @@ def between(runner, folder, options) -> None:
                 list(ask(running, 1000 * (seed + 1) + number, BESIDE, 1))
                 number += 1
 
+        times.clear()
         stream = ask(running, seed, 64, ANSWER)
         beside = threading.Thread(target=others)
-        for chunk in stream:
-            if not times:
-                beside.start()
-            times += [time.perf_counter()] * len(chunk.logprobs)
+        beside.start()
+        list(stream)
         stop.set()
         beside.join()
         running.close(600)

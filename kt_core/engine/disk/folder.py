@@ -122,6 +122,15 @@ class Folder:
             return None
         return whole[_SUM + len(head) :]
 
+    def expect(self, path: bytes) -> bool:
+        """Whether the page is there; the system is asked to read it into its own cache meanwhile."""
+        try:
+            with self._file(path).open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        except FileNotFoundError:
+            return False
+        return True
+
     def touch(self, paths: Iterable[bytes]) -> None:
         """They were used, the last one most recently: pages go in the order of their use."""
         now = time.time_ns()

@@ -94,6 +94,10 @@ class Tier:
         self._reads.put(partial(self._read, load, keys, ended))
         return load
 
+    def expect(self, keys: Sequence[Key]) -> None:
+        """These pages will be asked for when it is their request's turn."""
+        self._reads.put(partial(self._expect, keys))
+
     def forget(self, paths: Sequence[bytes]) -> None:
         """What lies there may be wrong. Its nodes must be out of the tree."""
         self._order(partial(self._folder.forget, paths))
@@ -157,6 +161,14 @@ class Tier:
             self.give_up(error.strerror or type(error).__name__)
         finally:
             ended(load)
+
+    def _expect(self, keys: Sequence[Key]) -> None:
+        try:
+            for key in keys:
+                if self.off or not self._folder.expect(key.path):
+                    return
+        except OSError as error:
+            self.give_up(error.strerror or type(error).__name__)
 
 
 def _evicted(node: Node) -> bool:
