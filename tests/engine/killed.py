@@ -12,8 +12,8 @@ from pathlib import Path
 
 from reader import Reader, answer_to
 
-PAGE, LIMIT = 4, 48 << 20
-BALLAST = 500_000  # so that a kill meets a file that is being written
+PAGE, LIMIT = 4, 32 << 20
+BALLAST = 300_000  # so that a kill meets a file that is being written
 PROMPTS = [[50 + number] * 9 + list(range(3, 3 + 4 * (number + 1))) for number in range(8)]
 
 

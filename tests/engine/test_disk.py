@@ -337,7 +337,7 @@ def test_killed_while_writing(start, tmp_path):
     """Answers after any number of kills are right, without an error, and what was written whole is used."""
     where = tmp_path / "pages"
     script = Path(__file__).with_name("killed.py")
-    done = subprocess.run([sys.executable, script, where, "12"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, script, where, "8"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     left = files(where)
     assert any(f.name.startswith(".kt-") for f in left)  # the kills met files that were being written

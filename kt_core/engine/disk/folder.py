@@ -54,8 +54,8 @@ class Folder:
     """The files of one model's pages below `base`, and the byte limit of all models' files together.
 
     `identity` stands for everything that the bytes of a page depend on beside its tokens. Methods raise OSError as the
-    system gives it, except where a file is merely not there any more. For one thread at a time, but other folders, in
-    this process or another, may use the same files.
+    system gives it, except where a file is merely not there any more. One thread may write, another one read; other
+    folders, in this process or another, may use the same files.
     """
 
     def __init__(self, base: Path, identity: bytes, page_bytes: int, limit: int) -> None:

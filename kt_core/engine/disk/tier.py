@@ -70,7 +70,7 @@ class Tier:
         self._folder = folder
         self._layers = [layer.numpy() for layer in storage]
         self._most = len(storage[0])
-        self._behind = 0  # pages that wait to be written
+        self._kept = self._done = 0  # pages, ever: that were to be written, and that are done with; a thread each
         self._buffer = bytearray()
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._reads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -82,8 +82,8 @@ class Tier:
 
     def keep(self, nodes: Sequence[Node]) -> None:
         """Write the pages of one path of the tree, from its root, unless so many wait that it would be too late."""
-        if not self.off and nodes and self._behind + len(nodes) <= self._most:
-            self._behind += len(nodes)
+        if not self.off and nodes and self._kept - self._done + len(nodes) <= self._most:
+            self._kept += len(nodes)
             self._order(partial(self._write, list(nodes)))
 
     def load(self, keys: Sequence[Key], pages: Sequence[int], ended: Callable[[Load], None]) -> Load | None:
@@ -138,7 +138,7 @@ class Tier:
         self._orders.put(guarded)
 
     def _write(self, nodes: Sequence[Node]) -> None:
-        self._behind -= len(nodes)
+        self._done += len(nodes)
         written, parent = 0, b""
         for node in nodes:
             if self.off or node.parent is None:  # what hangs on an evicted page is in no tree either
