@@ -21,10 +21,11 @@ _kt() {
         --context) :; return ;;
         --max-running) :; return ;;
         --kv-dtype) :; return ;;
+        --prefix-disk) :; return ;;
         --rules) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --tool-parser) :; return ;;
         --reasoning-parser) :; return ;;
-        --api-key) COMPREPLY=($(compgen -W 'general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype chat.temperature chat.top_p chat.max_tokens chat.system' -- "$current")); return ;;
+        --api-key) COMPREPLY=($(compgen -W 'general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system' -- "$current")); return ;;
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
         --url) :; return ;;
@@ -47,7 +48,7 @@ _kt() {
     esac
     case "$path" in
         'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
-        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
+        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
@@ -56,9 +57,9 @@ _kt() {
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
         'kt config') words='get set unset list path --json --quiet -q --color --help -h' ;;
-        'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
-        'kt config set') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
-        'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
+        'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
+        'kt config set') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
+        'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;

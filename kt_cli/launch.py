@@ -66,6 +66,7 @@ def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFile
 def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     """Probe the machine, read the headers, decide."""
     from kt_core.machine import probe, profile
+    from kt_core.machine.folder import free_bytes
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
@@ -74,11 +75,13 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
         "context": config.get("inference.context"),
         "max_running": config.get("inference.max_running"),
         "kv_dtype": config.get("inference.kv_dtype"),
+        "prefix_disk": config.get("inference.prefix_disk"),
     }
     settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
     machine = probe()
-    plan = decide(machine, files, read_spec(files), {**given, **settings}, profile.of(machine))
+    free = free_bytes(paths.cache_dir())
+    plan = decide(machine, files, read_spec(files), {**given, **settings}, profile.of(machine), free)
     return replace(
         plan, decisions=tuple(replace(d, source="config") if d.name in settings else d for d in plan.decisions)
     )

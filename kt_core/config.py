@@ -56,6 +56,7 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("inference.context", int, 0, minimum=0),
     _setting("inference.max_running", int, 0, minimum=0, maximum=512),
     _setting("inference.kv_dtype", str, "auto", choices=("auto", "bfloat16", "float32")),
+    _setting("inference.prefix_disk", str, "auto"),
     _setting("chat.temperature", float, 0.7, minimum=0, maximum=2),
     _setting("chat.top_p", float, 0.9, minimum=0, maximum=1),
     _setting("chat.max_tokens", int, 0, minimum=0),

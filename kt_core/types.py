@@ -211,6 +211,7 @@ class Plan:
     server: ServerSettings
     # "decode_tokens_per_second": one sequence at most, if nothing but reading weights took time; empty where unmeasured
     predicted: dict[str, float] = field(default_factory=dict)
+    memory_parts: dict[str, int] = field(default_factory=dict)  # of "cpu": "weights", "runtime", "rows", "cache"
     version: int = PLAN_VERSION
 
     def value(self, name: str) -> Any:
@@ -238,6 +239,7 @@ class Plan:
             device_bytes=data["device_bytes"],
             server=_server(data["server"]),
             predicted=data["predicted"],
+            memory_parts=data["memory_parts"],
         )
 
 

@@ -19,8 +19,14 @@ app = new_app("run.help")
 # They choose how the engine computes, so a server that runs already may not be what is asked for.
 ENGINE_VARIABLES = (
     "KT_KERNEL_CPU_VARIANT",
-    *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE")),
+    *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE", "PREFIX_DISK")),
 )
+PARTS = {
+    "weights": "run.memory_weights",
+    "runtime": "run.memory_runtime",
+    "rows": "run.memory_rows",
+    "cache": "run.memory_cache",
+}
 SOURCES = {
     "user": "run.from_user",
     "config": "run.from_config",
@@ -49,6 +55,7 @@ def run(
         int | None, typer.Option("--max-running", help="run.max_running", metavar="COUNT", min=1)
     ] = None,
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="run.kv_dtype", metavar="TYPE")] = None,
+    prefix_disk: Annotated[str | None, typer.Option("--prefix-disk", help="run.prefix_disk", metavar="SIZE")] = None,
     rules: Annotated[Path | None, typer.Option("--rules", help="run.rules", metavar="FILE")] = None,
     tool_parser: Annotated[str | None, typer.Option("--tool-parser", help="run.tool_parser", metavar="NAME")] = None,
     reasoning_parser: Annotated[
@@ -64,7 +71,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
-    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype}
+    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk}
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     question = None
@@ -173,6 +180,7 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
         "spec": plan.spec,
         "decisions": plan.decisions,
         "device_bytes": plan.device_bytes,
+        "memory_parts": plan.memory_parts,
         "predicted": plan.predicted,
         "server": server,
     }
@@ -182,6 +190,7 @@ def _plan_text(plan: Plan) -> str:
     rows = [(d.name, _value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
+    memory += [("", t(PARTS[name]), f"~{output.size(count)}") for name, count in plan.memory_parts.items()]
     most = plan.predicted.get("decode_tokens_per_second")
     memory += [(t("run.predicted"), "", t("run.tokens_per_second", rate=f"{most:.3g}"))] if most else []
     address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)

@@ -6,19 +6,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from kt_core.engine import prompt
 from kt_core.engine.answer import Answer
 from kt_core.engine.batch import step_of
+from kt_core.engine.disk import PATIENCE, Folder, Load, Tier, keys_of
 from kt_core.engine.pace import Pace
 from kt_core.engine.pages import Pages
 from kt_core.engine.sampler import BadLogits
 from kt_core.engine.scheduler import Part, Scheduler
 from kt_core.engine.sequence import Sequence
-from kt_core.engine.step import Runner
+from kt_core.engine.step import Runner, Stateful
 from kt_core.engine.stream import Closed, Observer, QueueFull, Stream, TimedOut
 from kt_core.errors import KTError, UsageError
+from kt_core.messages import t
 from kt_core.types import Chunk, Request, Timings, Usage
 
 log = logging.getLogger(__name__)
@@ -28,11 +30,18 @@ class Engine:
     """Runs requests together, in the order of their arrival.
 
     At most `max_running` sequences are computed at a time and `max_queue` requests wait for their turn. `pages` are
-    for keys and values of all of them; without it there are as many as they could ever use.
+    for keys and values of all of them; without it there are as many as they could ever use. Prefixes are also kept in
+    the folder `disk`.
     """
 
     def __init__(
-        self, runner: Runner, tokenizer: Any, max_queue: int = 64, pages: int | None = None, max_running: int = 8
+        self,
+        runner: Runner,
+        tokenizer: Any,
+        max_queue: int = 64,
+        pages: int | None = None,
+        max_running: int = 8,
+        disk: Folder | None = None,
     ) -> None:
         longest = -(-runner.max_context // runner.page)
         self._runner = runner
@@ -42,7 +51,9 @@ class Engine:
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
         self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
         runner.allocate(self._pages.count)
-        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release)
+        self._disk = Tier(disk, runner.storage) if disk and runner.shareable else None
+        self._states: Stateful | None = None if runner.shareable else cast(Stateful, runner)
+        self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release, self._find)
         self._pace = Pace(runner.max_tokens)
         self._change = threading.Condition()
         self._waiting: deque[Stream] = deque()
@@ -69,6 +80,8 @@ class Engine:
             stream.timer.daemon = True
         with self._change:
             self._check_room()
+            if self._disk and self._running:  # it waits for its turn, and the disk need not
+                self._disk.expect(keys_of(ids, self._pages.page, 0, b""))
             self._waiting.append(stream)
             self._change.notify()
             if stream.timer:
@@ -120,14 +133,18 @@ class Engine:
         }
 
     def flush_cache(self) -> int:
-        """Forget all cached prefixes, between two steps; returns how many pages became free. Raises Closed."""
-        done: Future[int] = Future()
+        """Forget all cached prefixes, between two steps, and this model's on disk; returns how many pages of memory
+        became free, or states were dropped. Raises Closed."""
+        done: Future[tuple[int, Future[int] | None]] = Future()
         with self._change:
             if self._closed:
                 raise Closed("engine.closed")
-            self._tasks.append(lambda: done.set_result(self._pages.flush()))
+            self._tasks.append(lambda: done.set_result((self._flush(), self._disk.flush() if self._disk else None)))
             self._change.notify()
-        return done.result()
+        freed, deleted = done.result()
+        if deleted:
+            log.info("%d pages on disk were deleted", deleted.result())
+        return freed
 
     def template_arguments(self) -> frozenset[str]:
         """What a request may set in `template_args`; empty without a chat template."""
@@ -142,14 +159,18 @@ class Engine:
         return text
 
     def close(self, wait: float | None = None) -> None:
-        """Cancel everything and stop the worker after its current step, which is awaited for `wait` seconds."""
+        """Cancel everything and stop the worker after its current step, which is awaited for `wait` seconds; in what is
+        left of them, pages are written to disk."""
         with self._change:
             self._closed = True
             streams = [*self._waiting, *self._running]
             self._change.notify()
         for stream in streams:
             stream.cancel()
+        end = None if wait is None else time.monotonic() + wait
         self._worker.join(wait)
+        if self._disk:
+            self._disk.close(None if end is None else max(0.0, end - time.monotonic()))
 
     def _check_room(self) -> None:
         with self._change:
@@ -180,6 +201,7 @@ class Engine:
                 return
             stream.aborted, stream.error = reason, stream.error or error
             if stream not in self._waiting:
+                self._change.notify()
                 return  # the worker looks before each step; an ended one does not care
             self._waiting.remove(stream)
         queued = time.monotonic() - stream.submitted
@@ -206,7 +228,7 @@ class Engine:
     def _turn(self) -> bool:
         """One step, once there is something to do; False when the engine has been closed and nothing is left."""
         with self._change:
-            self._change.wait_for(lambda: self._waiting or self._running or self._tasks or self._closed)
+            self._change.wait_for(self._busy, PATIENCE if self._running else None)
             while self._tasks:
                 self._tasks.popleft()()
             if self._closed and not self._waiting and not self._running:
@@ -215,6 +237,54 @@ class Engine:
         self._sweep()
         self._step()
         return True
+
+    def _busy(self) -> bool:
+        """Whether a turn would do anything. Nothing is to do while all that run wait for the disk."""
+        if self._tasks or self._closed:
+            return True
+        running, waiting = self._scheduler.running, self._scheduler.waiting
+        if any(not s.load or s.load.stuck for s in running) or any(s.stream.aborted for s in (*running, *waiting)):
+            return True
+        return self._scheduler.admits or bool(self._waiting and self._scheduler.room_for(self._waiting[0].prompt))
+
+    def _find(self, sequence: Sequence, miss: str) -> None:
+        """What pages in memory lack of the sequence's prefix, because of `miss`. It begins now, or when that is there."""
+        if self._states:
+            sequence.computed, miss = self._states.resume(sequence.number, sequence.tokens)
+        elif self._disk and miss not in ("", "short"):
+            sequence.load = self._load(self._disk, sequence, miss)
+        if not sequence.load:
+            sequence.begin(miss)
+
+    def _load(self, disk: Tier, sequence: Sequence, miss: str) -> Load | None:
+        table, found = sequence.table, len(sequence.table.nodes)
+        keys = keys_of(sequence.tokens, self._pages.page, found, table.nodes[-1].path if found else b"")
+        pages = table.pages[found : found + len(keys)]
+        return disk.load(keys, pages, lambda load: self._ask(lambda: self._loaded(sequence, load, miss)))
+
+    def _ask(self, task: Callable[[], None]) -> None:
+        """Have the worker do something between two steps."""
+        with self._change:
+            self._tasks.append(task)
+            self._change.notify()
+
+    def _loaded(self, sequence: Sequence, load: Load, miss: str) -> None:
+        """What came from disk is computed now; the rest is still to do."""
+        if sequence.load is not load:
+            return  # it gave up its pages meanwhile
+        sequence.load = None
+        load.cancel()
+        sequence.computed += load.done * self._pages.page
+        self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
+        sequence.begin(miss if load.done < len(load.pages) else "", load.done * self._pages.page)
+
+    def _flush(self) -> int:
+        """Forget what memory holds, and what is just being read."""
+        for sequence in self._scheduler.running:
+            if sequence.load:
+                sequence.load.cancel()
+                sequence.load.done = 0
+        return self._states.forget() if self._states else self._pages.flush()
 
     def _begin(self) -> None:
         """Let waiting requests begin, in their order, as long as there is room for the first. Holds the lock."""
@@ -240,6 +310,9 @@ class Engine:
             if reason := sequence.stream.aborted:
                 sequence.end(reason)
                 self._ended(sequence)
+            elif sequence.load and self._disk and (sequence.load.stuck or self._disk.off):
+                self._disk.give_up(t("engine.disk_slow", seconds=PATIENCE))
+                self._loaded(sequence, sequence.load, "")
 
     def _step(self) -> None:
         parts = self._scheduler.plan(self._pace.beside)
@@ -282,13 +355,18 @@ class Engine:
             except BadLogits as error:
                 sequence.fail(error)
                 if error.key == "engine.bad_logits":  # what led there may lie in pages
-                    self._pages.flush()
+                    paths = [node.path for node in sequence.table.nodes]
+                    self._flush()
+                    if self._disk:
+                        self._disk.forget(paths)
             else:
                 self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
         if sequence.ended:
             self._ended(sequence)
 
     def _ended(self, sequence: Sequence) -> None:
+        if self._disk:
+            self._disk.keep(sequence.table.nodes)
         self._scheduler.remove(sequence)
         stream = sequence.stream
         with self._change:

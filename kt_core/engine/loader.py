@@ -90,10 +90,11 @@ def build(
             log.warning("%s", t("inject.unused_rule", where=rule.where))
     agree(kept(model, decisions, weights))
     model = inject.apply(model, decisions, weights, config)
-    _load_operators(model, progress)
+    _load_operators(model, weights, progress)
     _compute_buffers(model)
     _load_rest(model, weights)
     _check_unused(model, weights, config)
+    weights.forget_pages()
     return model.eval()
 
 
@@ -114,7 +115,8 @@ def _skeleton(config: PretrainedConfig, path: str) -> PreTrainedModel:
     return model
 
 
-def _load_operators(model: nn.Module, progress: Progress) -> None:
+def _load_operators(model: nn.Module, weights: Weights, progress: Progress) -> None:
+    """Pages of the files that were packed are forgotten at once: the process is never larger than the model."""
     operators = [m for m in model.modules() if isinstance(m, Operator)]
     for done, operator in enumerate(operators):
         progress("weights", done, len(operators), "modules")
@@ -122,6 +124,7 @@ def _load_operators(model: nn.Module, progress: Progress) -> None:
             operator.load()
         except NotFound as e:  # the model's files were found; what they hold is not enough
             raise BadData(e.key, **e.args_) from e
+        weights.forget_pages()
     progress("weights", len(operators), len(operators), "modules")
 
 

@@ -7,12 +7,15 @@ token ids themselves, in a dictionary whose keys are compared whole: equal hashe
 """
 
 import heapq
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 # Why a prefix was not found in the tree, or not further.
 MISSES = {
-    "off": "this model keeps its own caches, which cannot be shared",
+    "off": "this model keeps its own caches, and no states of them",
+    "state": "no state was kept further on",
     "short": "the prompt does not fill a page",
     "evicted": "the page was given up for another sequence",
     "differs": "no cached prompt goes on like this",
@@ -29,10 +32,15 @@ class Node:
         self.parent = parent  # None: the root, or no longer in the tree
         self.tokens = tokens
         self.page = page
-        self.path: int = hash((parent.path if parent else 0, tokens))  # tells why a prefix is missed, and finds none
+        self.path: bytes = path_after(parent.path, tokens) if parent else b""  # never what finds a page in the tree
         self.children: dict[tuple[int, ...], Node] = {}
         self.users = 0  # sequences
         self.used = 0  # the time of the last use, for eviction
+
+
+def path_after(path: bytes, tokens: Iterable[int]) -> bytes:
+    """The digest of all tokens from the root to the end of the page with these `tokens`, whose parent has `path`."""
+    return blake2b(path + array("q", tokens).tobytes(), digest_size=32).digest()
 
 
 @dataclass
@@ -56,7 +64,7 @@ class Pages:
         self._unused = 0  # nodes without users
         self._oldest: list[tuple[int, int, Node]] = []  # a heap of what may be evicted; entries may be out of date
         self._time = 0
-        self._lost: dict[int, None] = {}  # hashes of prefixes that were evicted, for the reasons of misses only
+        self._lost: dict[bytes, None] = {}  # paths of prefixes that were evicted, for the reasons of misses only
 
     @property
     def available(self) -> int:
@@ -90,7 +98,7 @@ class Pages:
         found = len(table.pages)
         if found == most:
             return table, "" if most else "short"
-        if hash((node.path, self._key(tokens, found))) in self._lost:
+        if path_after(node.path, self._key(tokens, found)) in self._lost:
             return table, "evicted"
         return table, "differs" if node.children else "end"
 

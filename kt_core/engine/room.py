@@ -39,6 +39,10 @@ def runner_and_pages(model: Any, plan: Plan, context: int, extra: int) -> tuple[
     machine = probe()
     if needed > planned and (forced or not machine.memory_total or machine.memory_available >= needed):
         planned = needed
+    if isinstance(runner, OwnCacheRunner):  # half of what one conversation leaves
+        runner.state_bytes = max(0, planned - needed) // 2
+        planned -= runner.state_bytes
+        log.info("of the planned cache, %s are for states at borders of prompts", _gib(runner.state_bytes))
     pages = planned // _page_bytes(plan, runner)
     if needed > planned:
         _reduce(plan, runner, pages * runner.page, planned)

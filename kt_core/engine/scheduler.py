@@ -1,5 +1,6 @@
 """Which sequences the next step computes, how many tokens of each, and who has to wait."""
 
+import time
 from bisect import insort
 from collections.abc import Callable
 from operator import attrgetter
@@ -26,7 +27,14 @@ class Scheduler:
     context fits into the pages, it ends.
     """
 
-    def __init__(self, pages: Pages, max_tokens: int, max_running: int, release: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        max_tokens: int,
+        max_running: int,
+        release: Callable[[int], None],
+        begin: Callable[[Sequence, str], None],
+    ) -> None:
         self.pages = pages
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []  # those of requests that have begun: further choices, and preempted ones
@@ -34,6 +42,7 @@ class Scheduler:
         self._max_tokens = max_tokens
         self.max_running = min(max_running, max_tokens)  # each of them takes part in each step
         self._release = release
+        self._begin = begin  # finds more of the sequence's prefix, told why pages have no more, and lets it begin
         self._numbers = 0
 
     def room_for(self, tokens: list[int]) -> bool:
@@ -48,13 +57,14 @@ class Scheduler:
 
     def plan(self, beside: int) -> list[Part]:
         """The next step: a token of all that decode, then prompts, up to `beside` tokens of them if anything decodes."""
-        parts = [Part(s, 1) for s in tuple(self.running) if s.pending == 1 and s in self.running and self._grow(s)]
+        decoding = [s for s in self.running if s.pending == 1 and not s.load]
+        parts = [Part(s, 1) for s in decoding if s in self.running and self._grow(s)]
         parts = [part for part in parts if part.sequence in self.running]
         self._admit()
         left = min(beside, self._max_tokens - len(parts)) if parts else self._max_tokens
         planned = {part.sequence for part in parts}
         for sequence in self.running:
-            if sequence not in planned and left:
+            if sequence not in planned and left and not sequence.load:
                 parts.append(Part(sequence, min(sequence.pending, left)))
                 left -= parts[-1].size
         return sorted(parts, key=lambda part: part.sequence.order)
@@ -69,18 +79,23 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Let sequences run in their order, while there is room for the first."""
-        while self.waiting and len(self.running) < self.max_running:
-            sequence = self.waiting[0]
-            if not self._ready(sequence) or not self._enough(sequence.tokens):
-                return
-            self.waiting.pop(0)
+        while self.admits:
+            sequence = self.waiting.pop(0)
             sequence.table, miss = self.pages.match(sequence.tokens)
             sequence.computed = len(sequence.table.pages) * self.pages.page
             self.pages.grow(sequence.table, self.pages.pages_of(len(sequence.tokens)))
             self._numbers += 1
             sequence.number = self._numbers
-            sequence.begin(miss)
+            sequence.begun = sequence.begun or time.monotonic()
+            self._begin(sequence, miss)
             insort(self.running, sequence, key=_ORDER)
+
+    @property
+    def admits(self) -> bool:
+        """Whether the first that waits may run."""
+        if not self.waiting or len(self.running) >= self.max_running:
+            return False
+        return self._ready(self.waiting[0]) and self._enough(self.waiting[0].tokens)
 
     def _ready(self, sequence: Sequence) -> bool:
         """Further choices wait until the first has put the prompt's pages where they find them."""
@@ -104,5 +119,8 @@ class Scheduler:
         return True
 
     def _drop(self, sequence: Sequence) -> None:
+        if sequence.load:
+            sequence.load.cancel()
+            sequence.load = None
         self.pages.release(sequence.table)
         self._release(sequence.number)

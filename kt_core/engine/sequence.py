@@ -8,6 +8,7 @@ import torch
 
 from kt_core.engine import sampler
 from kt_core.engine.answer import Answer, Piece
+from kt_core.engine.disk import Load
 from kt_core.engine.pages import MISSES, Table
 from kt_core.engine.stream import Stream
 from kt_core.errors import KTError
@@ -29,6 +30,7 @@ class Sequence:
         self.tokens = list(stream.prompt)
         self.computed = 0
         self.table = Table()
+        self.load: Load | None = None  # pages that come from disk; nothing is computed before they are there
         self.cached: int | None = None  # prompt tokens that were found in the cache; None: not begun yet
         self.ended = False
         self._answer = answer
@@ -50,16 +52,17 @@ class Sequence:
     def prefilling(self) -> bool:
         return self.computed < len(self.stream.prompt)
 
-    def begin(self, miss: str) -> None:
-        """It runs from now on, for the first time or once more. `miss` is a key of MISSES, or ""."""
+    def begin(self, miss: str, read: int | None = None) -> None:
+        """Its tokens are computed from now on, for the first time or once more. `miss` is a key of MISSES, or "";
+        `read` of the cached tokens came from disk, None: nobody looked there."""
         if self.cached is not None:
             log.info("request %s: computed again from token %d", self.stream.request.id, self.computed)
             return
         self.cached = self.computed
-        self.begun = time.monotonic()
-        reason = f": {MISSES[miss]}" if miss else ""
-        total = len(self.stream.prompt)
-        log.info("request %s: %d of %d prompt tokens were cached%s", self.stream.request.id, self.cached, total, reason)
+        found = f", {read} of them on disk" if read else ""
+        reason = f": {MISSES[miss]}{'' if read is None else ', and not on disk'}" if miss else ""
+        name, total = self.stream.request.id, len(self.stream.prompt)
+        log.info("request %s: %d of %d prompt tokens were cached%s%s", name, self.cached, total, found, reason)
 
     def state(self) -> dict[str, Any]:
         """For people who watch."""
@@ -67,13 +70,18 @@ class Sequence:
         return {
             "id": self.stream.request.id,
             "choice": self.choice,
-            "state": "waiting" if not self.table.pages else "prefill" if self.prefilling else "decode",
+            "state": self._phase(),
             "prompt_tokens": len(self.stream.prompt),
             "computed_tokens": self.computed,
             "cached_tokens": self.cached or 0,
             "answered_tokens": self.answered,
             "tokens_per_second": round((self.answered - 1) / seconds, 3) if seconds > 0 else 0.0,
         }
+
+    def _phase(self) -> str:
+        if not self.table.pages:
+            return "waiting"
+        return "loading" if self.load else "prefill" if self.prefilling else "decode"
 
     def accept(self, logits: torch.Tensor) -> None:
         """Choose the next token from the float32 logits [vocab]. Raises BadLogits; `ended` says whether it was the last."""

@@ -1,6 +1,7 @@
 """From a plan to an engine that takes requests."""
 
 from kt_core.engine import loader
+from kt_core.engine.disk import folder_of
 from kt_core.engine.engine import Engine
 from kt_core.types import Plan, Progress
 
@@ -8,4 +9,5 @@ from kt_core.types import Plan, Progress
 def start(plan: Plan, progress: Progress) -> Engine:
     """Load the planned model and start its engine. Raises what loader.load raises."""
     runner, tokenizer, pages = loader.load(plan, progress)
-    return Engine(runner, tokenizer, plan.server.max_queue, pages, int(plan.value("max_running")))
+    disk = folder_of(plan, runner)
+    return Engine(runner, tokenizer, plan.server.max_queue, pages, int(plan.value("max_running")), disk)

@@ -1,5 +1,6 @@
 """The seam between the scheduler and what computes: one step over the new tokens of several sequences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +37,11 @@ class Runner(Protocol):
     page_bytes: int  # bytes of a page in all layers together; 0: the runner keeps its own caches and reads no pages
     shareable: bool  # whether full pages may serve another sequence that begins with the same tokens
 
+    @property
+    def storage(self) -> Sequence[torch.Tensor]:
+        """Each layer's pages, uint8 [pages, bytes], once they are allocated; none for a runner without."""
+        ...
+
     def allocate(self, pages: int) -> None:
         """Memory for pages 0 .. pages - 1 in every layer; called once, before the first step."""
         ...
@@ -46,4 +52,17 @@ class Runner(Protocol):
 
     def release(self, sequence: int) -> None:
         """The sequence will not come again: what is kept for it beside pages can go."""
+        ...
+
+
+class Stateful(Runner, Protocol):
+    """A runner whose pages cannot be shared, and which may keep states of its own."""
+
+    def resume(self, sequence: int, tokens: Sequence[int]) -> tuple[int, str]:
+        """Before a sequence with these tokens is computed for the first time: how many of them, all but one at most,
+        need not be, because a state is kept that follows them; and why no more, a key of pages.MISSES or ""."""
+        ...
+
+    def forget(self) -> int:
+        """Drop all states that are kept for others; returns how many there were."""
         ...

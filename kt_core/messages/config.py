@@ -55,6 +55,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Type of cached keys and values; auto lets the plan decide",
         "缓存的键和值的类型；auto 表示由计划决定",
     ),
+    "config.inference_prefix_disk": (
+        "Size of the prefixes kept on disk, such as 20GiB, or off; auto lets the plan decide",
+        "保存在磁盘上的前缀大小，如 20GiB，或 off；auto 表示由计划决定",
+    ),
     "config.chat_temperature": (
         "Sampling temperature of kt chat and kt run -p; 0 always takes the likeliest token",
         "kt chat 与 kt run -p 的采样温度；0 总是选择概率最高的 token",

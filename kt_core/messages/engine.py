@@ -47,6 +47,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The context of {name} is {fits} tokens instead of {context}: its keys and values take {needed}, more than was planned.",
         "{name} 的上下文为 {fits} 个 token，而不是 {context}：其键和值需要 {needed}，超出计划。",
     ),
+    "engine.disk_off": (
+        "Prefixes are no longer kept on disk: {reason}. Answers are the same; prompts are computed again after a restart.",
+        "不再把前缀保存到磁盘：{reason}。回答不受影响；重启后需重新计算提示词。",
+    ),
+    "engine.disk_slow": ("it did not answer within {seconds:.0f} s", "{seconds:.0f} 秒内没有响应"),
     "engine.closed": ("The server is shutting down.", "服务正在关闭。"),
     "engine.timeout": (
         "The request did not finish within its {seconds} seconds.",

@@ -97,6 +97,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{size}, {tokens} tokens: all {sequences} conversations of the whole context",
         "{size}，{tokens} 个 token：{sequences} 个对话都可用满上下文",
     ),
+    "plan.prefix_disk": (
+        "{size} of prefixes on disk, which outlive a restart: {times} times the cache, at most a {share}th of what is free",
+        "磁盘上保存 {size} 的前缀，重启后仍可用：缓存的 {times} 倍，且不超过空闲空间的 1/{share}",
+    ),
+    "plan.prefix_disk_off": (
+        "off: {free} are free on a disk for it, and it takes {least} to be worth the writing",
+        "关闭：可用的磁盘空闲空间为 {free}，至少有 {least} 才值得写入",
+    ),
+    "plan.prefix_disk_bad": (
+        "--prefix-disk {value} is no size.\nKnown: off, or a size such as 20GiB or 500MB.\nGive one of these, or leave it out.",
+        "--prefix-disk {value} 不是大小。\n可用：off，或如 20GiB、500MB 的大小。\n请使用其中之一，或不指定。",
+    ),
     "plan.float32": (
         "numbers between kernels stay float32: nothing is rounded between them",
         "内核之间使用 float32：中间结果不舍入",

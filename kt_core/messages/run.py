@@ -98,6 +98,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Type of cached keys and values: bfloat16 or float32; default: bfloat16",
         "缓存的键和值的类型：bfloat16 或 float32；默认 bfloat16",
     ),
+    "run.prefix_disk": (
+        "Size of the prefixes kept on disk across restarts, such as 20GiB, or off; default: by the free space",
+        "保存在磁盘上、重启后仍可用的前缀大小，如 20GiB，或 off；默认由空闲空间决定",
+    ),
     "run.dry_run": ("Show the plan with its reasons and start nothing", "只显示计划及理由，不启动"),
     "run.rules": (
         "File that says which operator computes each module; default: the rules that come with kt",
@@ -142,6 +146,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Nothing can listen on {host!r}.\n{reason}\nUse 127.0.0.1 for this machine only, or 0.0.0.0 for all networks.",
         "无法在“{host}”上监听。\n{reason}\n仅限本机请用 127.0.0.1，所有网络请用 0.0.0.0。",
     ),
+    "run.memory_weights": ("weights", "权重"),
+    "run.memory_runtime": ("libraries and tokenizer", "程序库与分词器"),
+    "run.memory_rows": ("a step's rows", "一步的中间结果"),
+    "run.memory_cache": ("keys and values", "键和值"),
     "run.predicted": ("predicted, by memory's read rate", "按内存读取速率预测"),
     "run.tokens_per_second": ("<= {rate} tok/s", "<= {rate} tok/s"),
     "run.no_state": (

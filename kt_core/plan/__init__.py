@@ -8,7 +8,7 @@ from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.machine import CORES, FAST_CORES, default_threads
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
-from kt_core.plan import cache, memory
+from kt_core.plan import cache, disk, memory
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
 
@@ -21,7 +21,9 @@ KERNEL_FORMATS = (
     "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
 )  # fmt: skip
 DTYPES = ("float32",)
-OVERRIDES = ("tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "dtype", "rules", "force")
+OVERRIDES = (
+    "tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "prefix_disk", "dtype", "rules", "force",
+)  # fmt: skip
 MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs
 MOST_POOLS = 64  # groups of a kernel pool; a machine with more nodes runs as one
 SMALLEST_CONTEXT = 16  # tokens; less has no room for a chat template and an answer
@@ -34,9 +36,11 @@ def make_plan(
     spec: ModelSpec,
     overrides: Mapping[str, Any],
     profile: MachineProfile | None = None,
+    disk_free: int = 0,
 ) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
-    `profile`, this machine's measured ceilings, adds a prediction and decides nothing.
+    `profile`, this machine's measured ceilings, adds a prediction and decides nothing. `disk_free` are bytes where
+    prefixes may be kept.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
     that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
@@ -62,14 +66,17 @@ def make_plan(
         max_running,
         kv_dtype,
         room,
+        disk.prefix_disk(wishes, disk_free, room.value),
         _dtype(wishes),
         _rules(wishes),
     ]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
-    needed = memory.fixed_bytes(spec) + room.value
+    parts = {**memory.parts(spec), "cache": room.value}
+    needed = {"cpu": sum(parts.values())}
     predicted = _predicted(spec, threads.value, profile)
-    return Plan(files, spec, tuple(decisions), {"cpu": needed}, ServerSettings(served_name=files.name), predicted)
+    settings = ServerSettings(served_name=files.name)
+    return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts)
 
 
 def check_download(machine: Machine, name: str, nbytes: int) -> None:

@@ -2,9 +2,11 @@
 
 from kt_core.types import ModelSpec
 
-RUNTIME_BYTES = 400 << 20  # Python, torch and transformers; 330 MiB measured after their import
-PREFILL_TOKENS = 512  # tokens computed at once, the engine's step
-ACTIVATION_BYTES = 64  # per token of a step and hidden unit: 16 float32 vectors alive at once
+RUNTIME_BYTES = 360 << 20  # Python, torch, transformers and the server; 354 MiB measured after their import
+TOKENIZER_BYTES = 1280  # for each token of the vocabulary; 60 MiB measured for 49152 of them
+STEP_TOKENS = 2048  # tokens computed at once, as one native call
+ROW_BYTES = 32  # for each token of a step and hidden unit: 26 of Qwen3-30B-A3B, 47 of the demo, whose vectors are short
+MOST_ROWS = 256 << 20  # a step has fewer tokens where rows would take more
 PAGE = 64  # tokens of a page of the cache
 KV_DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of a number in the cache
 
@@ -21,9 +23,18 @@ def token_weight_bytes(spec: ModelSpec) -> int:
     return weight_bytes(spec) - experts + used
 
 
+def parts(spec: ModelSpec) -> dict[str, int]:
+    """What does not grow with the context, by name: what a step computes with are its rows."""
+    return {
+        "weights": weight_bytes(spec),
+        "runtime": RUNTIME_BYTES + spec.vocab * TOKENIZER_BYTES,
+        "rows": min(STEP_TOKENS * spec.hidden * ROW_BYTES, MOST_ROWS),
+    }
+
+
 def fixed_bytes(spec: ModelSpec) -> int:
-    """What does not grow with the context."""
-    return weight_bytes(spec) + RUNTIME_BYTES + PREFILL_TOKENS * spec.hidden * ACTIVATION_BYTES
+    """The sum of these."""
+    return sum(parts(spec).values())
 
 
 def token_bytes(spec: ModelSpec, dtype: str) -> int:

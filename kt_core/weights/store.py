@@ -2,6 +2,7 @@
 
 import json
 import math
+import mmap
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -146,6 +147,12 @@ class Weights:
             data = _columns(data, rows.cols, *rows.across, rows.shape[0])
             return Matrix(tensor.format, data.shape[0], rows.count, data)
         return Matrix(tensor.format, rows.count, rows.cols, data)
+
+    def forget_pages(self) -> None:
+        """What was read of the files leaves this process's memory, and is read again where it is asked for again."""
+        for data in self._maps.values():
+            if hasattr(mmap, "MADV_DONTNEED"):
+                data._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
     def _bytes(self, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
         if tensor.file not in self._maps:

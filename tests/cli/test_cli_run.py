@@ -251,7 +251,7 @@ def test_origin_of_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, kt: Ru
 
     spec = ModelSpec("f", 1, 1, 1, 64, 0, 0, 1, {}, 1, {})
 
-    def decide(machine: object, files: ModelFiles, spec: ModelSpec, given: dict[str, object], _: object) -> Plan:
+    def decide(machine: object, files: ModelFiles, spec: ModelSpec, given: dict[str, object], *_: object) -> Plan:
         decisions = tuple(Decision(name, value, "", "user") for name, value in given.items())
         return Plan(files, spec, decisions, {}, ServerSettings())
 

@@ -32,25 +32,34 @@ class Reader:
     POISON = 2
     vocab = VOCAB
     eos_ids = frozenset({1})
-    page_bytes = 1
 
-    def __init__(self, page=4, max_context=64, max_tokens=24, shareable=True, delay=0.0):
+    def __init__(self, page=4, max_context=64, max_tokens=24, shareable=True, delay=0.0, ballast=0):
         self.page, self.max_context, self.max_tokens, self.shareable = page, max_context, max_tokens, shareable
+        self.page_bytes = 8 * page + ballast
+        self.ballast = ballast  # bytes of a page that are all the page's last token
         self.delay = delay
         self.gate = threading.Event()
         self.gate.set()
         self.steps = []  # [(sequence, tokens, whether its logits are wanted)]
         self.released = []
         self.written = 0
-        self._held = {}  # slot -> (token, position)
         self._answering = set()  # what decodes, and so must be in each step
 
     def allocate(self, pages):
         self._pages = pages
+        self._tokens, self._positions = (torch.full((pages, self.page), -1, dtype=torch.int32) for _ in range(2))
+        self._ballast = torch.zeros((pages, self.ballast), dtype=torch.uint8)
+        self.storage = [held.view(torch.uint8) for held in (self._tokens, self._positions, self._ballast)]
 
     def release(self, sequence):
         self.released.append(sequence)
         self._answering.discard(sequence)
+
+    def resume(self, sequence, tokens):
+        return 0, "off"
+
+    def forget(self):
+        return 0
 
     def forward(self, step):
         self.gate.wait(20)
@@ -67,15 +76,17 @@ class Reader:
             step.tokens.tolist(), step.positions.tolist(), step.slots.tolist(), strict=True
         ):
             assert 0 <= slot < self._pages * self.page
-            self._held[slot] = (token, position)
+            self._tokens.view(-1)[slot], self._positions.view(-1)[slot] = token, position
+            self._ballast[slot // self.page] = token
             self.written += 1
         rows = []
         for number, table, length, end in zip(
             step.sequences, step.batch.tables.tolist(), lengths, starts[1:], strict=True
         ):
-            held = [self._held[table[at // self.page] * self.page + at % self.page] for at in range(length)]
-            assert [position for _, position in held] == list(range(length))
-            tokens = [token for token, _ in held]
+            assert self._positions[table].view(-1)[:length].tolist() == list(range(length))
+            tokens = self._tokens[table].view(-1)[:length].tolist()
+            full = table[: length // self.page]
+            assert (self._ballast[full] == self._tokens[full, -1:]).all()
             if self.POISON in tokens:
                 raise RuntimeError("poisoned")
             if end - 1 in wanted:

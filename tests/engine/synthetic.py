@@ -88,6 +88,9 @@ class Synthetic:
     def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return self._tensors[name].to(dtype)
 
+    def forget_pages(self) -> None:
+        """No file was read."""
+
     def nbytes(self, name: str) -> int:
         return 0
 

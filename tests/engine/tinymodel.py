@@ -118,6 +118,12 @@ class Scripted:
     def release(self, sequence: int) -> None:
         self._answered.pop(sequence, None)
 
+    def resume(self, sequence: int, tokens: Sequence[int]) -> tuple[int, str]:
+        return 0, "off"
+
+    def forget(self) -> int:
+        return 0
+
     def forward(self, step: Step) -> torch.Tensor:
         self.steps += 1
         self.fed.append(len(step.tokens))

@@ -69,16 +69,18 @@ def reason(made: Plan, name: str) -> str:
 
 def test_laptop_of_16_gib() -> None:
     made = plan(machine(16, cores=8), spec(4))
-    names = ["tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "cache", "dtype", "rules"]
-    assert [d.name for d in made.decisions] == names
+    names = ["tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "cache"]
+    assert [d.name for d in made.decisions] == [*names, "prefix_disk", "dtype", "rules"]
     assert all(d.reason and d.source for d in made.decisions)
     assert made.value("threads") == 8 and made.value("context") == 8192
     assert made.value("cpus") is None and made.value("tier") is None and "avx2" in reason(made, "tier")
     cache = made.value("cache")
     least = 8192 * 50_000  # 16 bits a number
-    assert least < cache == (made.device_bytes["cpu"] - 4 * GIB - (400 << 20) - 512 * 2048 * 64)
+    assert least < cache
     assert cache == pytest.approx((16 - 4) * GIB / 2, rel=0.05) and "half" in reason(made, "cache")
-    assert made.device_bytes["cpu"] == pytest.approx(4 * GIB + (400 << 20) + 512 * 2048 * 64 + cache, abs=10_000)
+    runtime = (360 << 20) + 50_000 * 1280
+    assert made.memory_parts == {"weights": 4 * GIB, "runtime": runtime, "rows": 2048 * 2048 * 32, "cache": cache}
+    assert made.device_bytes == {"cpu": sum(made.memory_parts.values())}
 
 
 def test_prediction_grows_by_the_cache() -> None:
@@ -367,3 +369,34 @@ def test_a_profile_predicts_and_decides_nothing() -> None:
     assert nearest.predicted["decode_tokens_per_second"] == pytest.approx(10e9 / (2.5 * GIB))
     empty = MachineProfile({}, 0.0, {}, {}, {})
     assert make_plan(machine(), FILES, spec(), {}, empty).predicted == {}
+
+
+# --- prefixes on disk
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"),
+    [(0, 0), (10 * GIB - 1, 0), (10 * GIB, GIB), (50 * GIB, 5 * GIB), (10**15, None)],
+)
+def test_prefixes_on_disk_by_the_free_space(free, expected):
+    made = make_plan(machine(), FILES, spec(), {}, None, free)
+    most = 4 * made.value("cache")
+    assert made.value("prefix_disk") == (most if expected is None else min(most, expected))
+    assert ("off" in reason(made, "prefix_disk")) == (expected == 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("off", 0), ("0", 0), (" OFF ", 0), ("20GiB", 20 * GIB), ("20g", 20 * GIB), ("1.5 GiB", GIB * 3 // 2),
+        ("500MB", 500_000_000), ("500MiB", 500 << 20), ("2T", 2 << 40), ("12345", 12345), ("7B", 7),
+    ],
+)  # fmt: skip
+def test_sizes_of_prefixes_on_disk(text, expected):
+    assert plan(machine(), spec(), prefix_disk=text).value("prefix_disk") == expected
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1G", "GiB", "1e9", "0.0", "1 PB", "2GG"])
+def test_what_is_no_size(text):
+    with pytest.raises(UsageError, match="is no size"):
+        plan(machine(), spec(), prefix_disk=text)

@@ -58,6 +58,10 @@ class PagedRunner:
         self._pages: dict[nn.Module, torch.Tensor] = {}
         self.page_bytes = sum(layout.page_bytes for layout in self._layouts.values())
 
+    @property
+    def storage(self) -> list[torch.Tensor]:
+        return list(self._pages.values())
+
     def allocate(self, pages: int) -> None:
         self._pages = {module: new_pages(layout, pages) for module, layout in self._layouts.items()}
 

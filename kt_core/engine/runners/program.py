@@ -38,11 +38,13 @@ class ProgramRunner:
         self.max_tokens = max_tokens
         self.code = program.code(max_tokens, max_context, dtype, page).program
         self.page_bytes = sum(layout.page_bytes for layout in self.code.layouts)
+        self.storage: list[torch.Tensor] = []
 
     def allocate(self, pages: int) -> None:
         """Memory for pages 0 .. pages - 1 of every layer; called once, before the first step."""
-        for number, layout in enumerate(self.code.layouts):
-            self.code.set_pages(number, new_pages(layout, pages))
+        self.storage = [new_pages(layout, pages) for layout in self.code.layouts]
+        for number, layer in enumerate(self.storage):
+            self.code.set_pages(number, layer)
 
     def forward(self, step: Step) -> torch.Tensor:
         """Writes the step's keys and values into its slots; returns float32 [R, vocab]. Raises ValueError for a step
