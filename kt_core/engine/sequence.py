@@ -35,6 +35,7 @@ class Sequence:
         self._ends = ends
         self._limit = limit
         self._state: sampler.State | None = None
+        self._constraint = stream.constraint.copy() if stream.constraint else None
         self.begun = self._first = self._last = 0.0  # monotonic seconds; 0: not yet
 
     @property
@@ -57,6 +58,8 @@ class Sequence:
             return
         self.cached = self.computed
         self.begun = time.monotonic()
+        if self._constraint:
+            self._constraint.prepare()
         reason = f": {MISSES[miss]}" if miss else ""
         total = len(self.stream.prompt)
         log.info("request %s: %d of %d prompt tokens were cached%s", self.stream.request.id, self.cached, total, reason)
@@ -76,11 +79,16 @@ class Sequence:
         }
 
     def accept(self, logits: torch.Tensor) -> None:
-        """Choose the next token from the float32 logits [vocab]. Raises BadLogits; `ended` says whether it was the last."""
+        """Choose the next token from the float32 logits [vocab]; `ended` says whether it was the last.
+
+        Raises BadLogits and ConstraintFailed.
+        """
         request = self.stream.request
         if self._state is None:
             self._state = sampler.start(request.sampling, self.stream.prompt, len(logits), self.choice)
-        token = sampler.sample(logits, request.sampling, self._state)
+        constraint = self._constraint
+        token = sampler.sample(logits, request.sampling, self._state, constraint.bounds() if constraint else None)
+        complete = constraint is not None and constraint.accept(token)
         self.tokens.append(token)
         self._last = time.monotonic()
         self._first = self._first or self._last
@@ -91,10 +99,12 @@ class Sequence:
         piece = self._answer.push(token, logprob)
         if piece.text:
             self._put(piece)
-        if self._answer.stopped:
+        if self._answer.stopped or complete:
             self.end("stop")
         elif self.answered >= self._limit:
             self.end("length")
+        elif constraint:
+            constraint.prepare()
 
     def fail(self, error: Exception) -> None:
         """End it, and with it the request's other choices, because of `error`."""

@@ -7,6 +7,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The request's body is larger than {limit} bytes.",
         "请求体超过 {limit} 字节。",
     ),
+    "server.no_calls": (
+        "{field}: how this model calls tools is not known, so no call can be asked of it.\n"
+        "Its chat template has no marks that kt knows.\nChoose a style with --tool-parser, or leave the field out.",
+        "{field}：不知道该模型如何调用工具，因此无法要求它调用。\n其聊天模板中没有 kt 认识的标记。\n"
+        "请用 --tool-parser 选择一种格式，或去掉该字段。",
+    ),
     "server.unsupported_field": (
         "{field}: this value is not supported by this version of kt; it would change the answer, so it is not ignored. "
         "Accepted: {accepted}.",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_valida
 
 from kt_core.errors import UsageError
 from kt_core.messages import t
+from kt_core.server.structured import Structured
 from kt_core.types import Request, Sampling
 
 # Fields that would change the answer, which this version does not do -> values that ask for nothing.
@@ -22,13 +23,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "grammar": ("",),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "input_embeds": (),
-    "json_schema": (),
     "length_penalty": (1,),
     "min_tokens": (0,),
     "mirostat": (0,),
@@ -36,12 +31,8 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "suffix": ("",),
-    "tool_choice": ("auto", "none"),
     "top_n_sigma": (-1, 0),
-    "typical_p": (1,),
     "use_beam_search": (False,),
     "web_search_options": (),
     "xtc_probability": (0,),
@@ -114,7 +105,7 @@ class StreamOptions(BaseModel):
     include_usage: StrictBool | None = None
 
 
-class _Common(BaseModel):
+class _Common(Structured):
     """What both endpoints take. null means absent, as clients send it."""
 
     model: str | None = None
@@ -126,6 +117,7 @@ class _Common(BaseModel):
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     top_k: Annotated[Whole, Field(ge=-1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    typical_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     seed: Seed | None = None
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
@@ -174,11 +166,13 @@ class _Common(BaseModel):
             "ignore_eos": bool(self.ignore_eos),
             "choices": self.n or 1,
             "timeout": self.timeout,
+            "format": self.form(),
         }
 
 
 def _sampling(fields: _Common) -> Sampling:
-    names = ("temperature", "top_p", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty")
+    penalties = ("frequency_penalty", "presence_penalty", "repetition_penalty")
+    names = ("temperature", "top_p", "min_p", "typical_p", "seed", *penalties)
     given = {name: getattr(fields, name) for name in names if getattr(fields, name) is not None}
     return Sampling(top_k=max(fields.top_k or 0, 0), logit_bias=fields.logit_bias or {}, **given)
 
@@ -190,6 +184,15 @@ class Function(BaseModel, extra="allow"):
 class Tool(BaseModel, extra="allow"):
     type: Literal["function"]
     function: Function
+
+
+class NamedFunction(BaseModel):
+    name: Text
+
+
+class NamedTool(BaseModel):
+    type: Literal["function"]
+    function: NamedFunction
 
 
 class CalledFunction(BaseModel, extra="allow"):
@@ -230,7 +233,7 @@ class Message(BaseModel):
 class Chat(_Common):
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[Tool] | None = None
-    tool_choice: str | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: StrictBool | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
@@ -245,6 +248,20 @@ class Chat(_Common):
             raise UsageError("server.field", field="top_logprobs", reason="it goes only with logprobs: true")
         return self
 
+    def _must_call(self) -> tuple[str, ...]:
+        """Names of the tools of which one has to be called. Raises UsageError for one that is not there."""
+        if self.tool_choice in (None, "none", "auto"):
+            return ()
+        names = tuple(tool.function.name for tool in self.tools or ())
+        if isinstance(self.tool_choice, NamedTool):
+            name = self.tool_choice.function.name
+            if name not in names:
+                raise UsageError("server.field", field="tool_choice", reason=f"no tool {name!r} among the tools")
+            return (name,)
+        if not names:
+            raise UsageError("server.field", field="tool_choice", reason="it goes only with tools")
+        return names
+
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:
         """The engine's request. `template_arguments` are those that the model's chat template reads."""
         arguments = self._thinking(template_arguments) | (self.chat_template_kwargs or {})
@@ -253,6 +270,7 @@ class Chat(_Common):
             id=id,
             messages=tuple(message.plain() for message in self.messages),
             tools=tools,
+            must_call=self._must_call(),
             template_args=arguments,
             continue_final=bool(self.continue_final_message),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,

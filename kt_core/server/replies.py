@@ -1,15 +1,21 @@
 """The answer to one request as text, reasoning and calls: what every chat dialect writes down in its own way."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kt_core.engine.prompt import prompt_end
+from kt_core.engine.prompt import chat_text, prompt_end
 from kt_core.engine.stream import Closed, Stream
 from kt_core.errors import KTError
+from kt_core.server import grammars
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
 from kt_core.types import Chunk, Request
+
+if TYPE_CHECKING:  # it imports torch
+    from kt_core.engine.engine import Engine
+
+_END = 256  # characters of a prompt's end
 
 
 def styled(request: Request, style: Style) -> Request:
@@ -22,7 +28,10 @@ def styled(request: Request, style: Style) -> Request:
 
 
 async def start(state: State, request: Request, parallel: bool = True) -> tuple[Stream, "Replies"]:
-    """Submit a request; in a thread, because tokenizing a long prompt takes a while. Raises what Engine.submit raises."""
+    """Submit a request; in a thread, because tokenizing a long prompt takes a while.
+
+    Raises what Engine.submit raises, and UsageError for a form or a call that no grammar can ask for.
+    """
     engine, style = state.ready(), Style()
     if request.messages is not None:
         style = state.style()
@@ -30,8 +39,17 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
         last = style.calls.last if style.calls and not request.ignore_eos else ()
         known = engine.tokenizer.get_added_vocab() if last else {}
         request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
-    stream = await asyncio.to_thread(engine.submit, request)
+    stream = await asyncio.to_thread(_submit, engine, request, style, parallel)
     return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+
+
+def _submit(engine: "Engine", request: Request, style: Style, parallel: bool) -> Stream:
+    if grammars.wanted(request):
+        # What the template writes last says whether reasoning has begun.
+        end = "" if request.messages is None else chat_text(engine.tokenizer, request)[-_END:]
+        grammar = grammars.grammar_of(request, style, engine.special_tokens, end, parallel)
+        request = replace(request, grammar=grammar)
+    return engine.submit(request)
 
 
 def failure(stream: Stream, chunk: Chunk) -> KTError | None:
@@ -78,10 +96,5 @@ class Replies:
         if choice not in self._parsers:
             self._parsers[choice] = parser = self._style.parser(self._request.tools)
             if parser:
-                parser.begin(self._prompt_end, self._continued())
+                parser.begin(self._prompt_end, self._request.continued)
         return self._parsers[choice]
-
-    def _continued(self) -> str:
-        """The text of the message that is continued; "" for an answer of its own."""
-        messages: Sequence[dict[str, object]] = self._request.messages or ()
-        return str(messages[-1].get("content") or "") if self._request.continue_final and messages else ""
