@@ -58,7 +58,7 @@ class Grammars:
             raise UsageError("engine.grammar", reason=error) from None
         matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=_LIMITS)
         if matcher.is_error():
-            raise UsageError("engine.grammar", reason=_first_line(matcher.get_error()))
+            raise UsageError("engine.grammar", reason=_reason(matcher.get_error()))
         return Constraint(matcher, self._tokens.vocab_size, self._vocab, self._beside)
 
 
@@ -89,16 +89,18 @@ class Constraint:
         """Take the token that was chosen; True when the answer has ended with it. Raises ConstraintFailed."""
         self._next = None
         if not self._matcher.consume_token(token):
-            raise ConstraintFailed("engine.grammar_failed", reason=_first_line(self._matcher.get_error()))
+            raise ConstraintFailed("engine.grammar_failed", reason=_reason(self._matcher.get_error()))
         return self._matcher.is_stopped()
 
     def _compute(self) -> torch.Tensor:
         bits = np.zeros((self._tokens + 31) // 32, np.int32)
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
         if self._matcher.is_error():
-            raise ConstraintFailed("engine.grammar_failed", reason=_first_line(self._matcher.get_error()))
+            raise ConstraintFailed("engine.grammar_failed", reason=_reason(self._matcher.get_error()))
         return torch.from_numpy(np.take(_BOUNDS, bits.view(np.uint8), axis=0)).view(-1)[: self._vocab]
 
 
-def _first_line(text: str) -> str:
-    return text.strip().split("\n")[0]
+def _reason(text: str) -> str:
+    """What the library says, on one line; it draws arrows below the place."""
+    lines = (line.strip() for line in text.split("\n"))
+    return " ".join(line for line in lines if line.strip("^ "))[:300]

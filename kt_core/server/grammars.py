@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from llguidance import regex_to_lark
 from llguidance.gbnf_to_lark import any_to_lark
 
 from kt_core.errors import UsageError
 from kt_core.server.parsers import Style, harmony
 from kt_core.server.parsers.base import Broken, Calls, Thinking
-from kt_core.server.parsers.grammar import Grammar, either, quoted, slashed
+from kt_core.server.parsers.grammar import Grammar, either, quoted
 from kt_core.server.parsers.values import name_of
 from kt_core.types import Format, Request
 
@@ -51,7 +52,7 @@ def content(grammar: Grammar, form: Format) -> str:
     if form.kind == "choice":
         return either(map(quoted, form.value))
     if form.kind == "regex":
-        return grammar.rule(f"/{slashed(form.value)}/")
+        return grammar.rule(f"/{regex_to_lark(form.value, 'd')}/")
     try:
         lark = any_to_lark(form.value)
     except RecursionError:

@@ -5,11 +5,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from llguidance import regex_to_lark
+
 from kt_core.errors import UsageError
 from kt_core.server.parsers.values import kinds_of
 
 # White space in JSON has an end: else a model that is bound to a grammar can write line breaks for ever.
-_SPACE = r"[ \n\r\t]{1,64}"
+_SPACE = r"[ \n\r\t]{1,32}"
 _SYNTAX = re.compile(r"([\\.+*?()|\[\]{}^$/#&~-])")
 # What restricts an object's keys beyond `properties` and `required`; a markup of one element for each key cannot say it.
 _BEYOND = ("anyOf", "oneOf", "allOf", "not", "if", "minProperties", "dependentRequired", "dependentSchemas")
@@ -196,12 +198,7 @@ def searched(pattern: str) -> str:
     after = "" if pattern.endswith("$") and not pattern.endswith(r"\$") else "(?s:.*)"
     inner = pattern.removeprefix("^")
     inner = inner[:-1] if not after else inner
-    return f"{before}(?:{slashed(inner)}){after}"
-
-
-def slashed(pattern: str) -> str:
-    """A regular expression as it stands between slashes."""
-    return re.sub(r"(\\.)|/|\n", lambda m: m[1] or {"/": r"\/", "\n": r"\n"}[m[0]], pattern, flags=re.DOTALL)
+    return f"{before}(?:{regex_to_lark(inner, 'dw')}){after}"
 
 
 def _without_text(schema: Mapping[str, Any]) -> dict[str, Any]:
