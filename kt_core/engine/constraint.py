@@ -9,7 +9,7 @@ from typing import Any
 
 import llguidance
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from kt_core.errors import KTError, UsageError
 
@@ -69,7 +69,7 @@ class Constraint:
         self._matcher = matcher
         self._tokens, self._vocab = tokens, vocab  # the tokenizer's, and the model's, which may have fewer or more
         self._beside = beside
-        self._next: Future[torch.Tensor] | None = None
+        self._next: Future[NDArray[np.float32]] | None = None
 
     def copy(self) -> "Constraint":
         """Another answer's, at the same place; what one finds out about the grammar serves both."""
@@ -79,7 +79,7 @@ class Constraint:
         """Begin to compute what `bounds` will give."""
         self._next = self._next or self._beside.submit(self._compute)
 
-    def bounds(self) -> torch.Tensor:
+    def bounds(self) -> NDArray[np.float32]:
         """float32 [vocab]: +inf for what may come next, -inf for the rest. Raises ConstraintFailed."""
         self.prepare()
         assert self._next is not None
@@ -92,12 +92,12 @@ class Constraint:
             raise ConstraintFailed("engine.grammar_failed", reason=_reason(self._matcher.get_error()))
         return self._matcher.is_stopped()
 
-    def _compute(self) -> torch.Tensor:
+    def _compute(self) -> NDArray[np.float32]:
         bits = np.zeros((self._tokens + 31) // 32, np.int32)
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
         if self._matcher.is_error():
             raise ConstraintFailed("engine.grammar_failed", reason=_reason(self._matcher.get_error()))
-        return torch.from_numpy(np.take(_BOUNDS, bits.view(np.uint8), axis=0)).view(-1)[: self._vocab]
+        return np.take(_BOUNDS, bits.view(np.uint8), axis=0).reshape(-1)[: self._vocab]
 
 
 def _reason(text: str) -> str:

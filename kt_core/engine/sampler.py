@@ -4,25 +4,32 @@ Order of steps: repetition penalty, frequency and presence penalties, logit bias
 temperature, top-k, top-p, min-p, typical-p. A token is drawn by inverting the distribution at one uniform float64, so a
 seeded request consumes exactly one random number a token, whatever the filters leave over.
 
-Nothing is sorted that can be found by the largest logits of blocks: at 152 k logits and one thread a full sort takes 14 ms and
-torch.topk 0.7, the 20 largest by blocks 0.05. docs/engine.md has what a token costs.
+numpy and not torch: it takes a half to a tenth of the time for these lengths, and no threads that would wait for each other
+beside the kernels'. Nothing is sorted that can be found by the largest logits of columns: at 152 k logits a full sort takes
+16 ms, the 20 largest 0.06. docs/engine.md has what a token costs.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from kt_core.errors import KTError
 from kt_core.types import Sampling, TokenLogprob
 
-_BLOCK = 128
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
+_ROWS = 128  # of the grid that values are looked at in: as many columns as there are groups
 # Filters by mass look at this many of the first tokens before they sort all; they hold what is asked for in nearly every step.
 _FIRST = (64, 1024, 16384)
 # Below it float32 has no numbers; all but the largest logits have lost any chance long before.
 _COLDEST = 1e-20
+_LEAST = np.float32(1e-37)  # a probability, where its logarithm is taken
 
 
 class BadLogits(KTError):
@@ -33,171 +40,141 @@ class BadLogits(KTError):
 class State:
     """What one sequence's sampling depends on besides the logits."""
 
-    generator: torch.Generator
-    seen: torch.Tensor  # bool [vocab]: in the prompt or the answer
-    ids: torch.Tensor  # int64 [n]: those that were seen, each once
-    counts: torch.Tensor  # float32 [vocab]: times in the answer
+    generator: np.random.Generator
+    seen: NDArray[np.bool_]  # [vocab]: in the prompt or the answer
+    ids: Ids  # [n]: those that were seen, each once
+    counts: Floats  # [vocab]: times in the answer
 
     def add(self, token: int) -> None:
         if not self.seen[token]:
             self.seen[token] = True
-            self.ids = torch.cat([self.ids, torch.tensor([token])])
+            self.ids = np.append(self.ids, token)
         self.counts[token] += 1
 
 
 def start(sampling: Sampling, prompt: Sequence[int], vocab: int, choice: int = 0) -> State:
     """The state before the first token. Choice i of a request seeded with s draws as if seeded with s + i."""
-    generator = torch.Generator()
-    if sampling.seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed((sampling.seed + choice) % 2**64)
-    seen = torch.zeros(vocab, dtype=torch.bool)
-    seen[torch.tensor(list(prompt), dtype=torch.int64)] = True
-    return State(generator, seen, seen.nonzero().flatten(), torch.zeros(vocab))
+    seed = None if sampling.seed is None else (sampling.seed + choice) % 2**64
+    seen = np.zeros(vocab, np.bool_)
+    seen[np.array(prompt, np.int64)] = True
+    return State(np.random.default_rng(seed), seen, np.flatnonzero(seen), np.zeros(vocab, np.float32))
 
 
-def penalize(logits: torch.Tensor, sampling: Sampling, state: State) -> torch.Tensor:
+def penalize(logits: Floats, sampling: Sampling, state: State) -> Floats:
     """Logits [vocab] with penalties and bias applied; the input is left alone.
 
     Repetition (Keskar et al. 2019, arXiv:1909.05858): tokens of prompt and answer, l/p when l > 0, else l*p.
     Frequency and presence (OpenAI): l - count*frequency - [count > 0]*presence, over the answer only.
     """
-    repetition, frequency, presence = (
-        sampling.repetition_penalty,
-        sampling.frequency_penalty,
-        sampling.presence_penalty,
-    )
-    if repetition != 1.0 or frequency or presence:
+    repetition = sampling.repetition_penalty
+    punished = repetition != 1.0 or sampling.frequency_penalty or sampling.presence_penalty
+    if punished or sampling.logit_bias:
+        logits = logits.copy()
+    if punished:
         values, counts = logits[state.ids], state.counts[state.ids]
         if repetition != 1.0:
-            values = torch.where(values > 0, values / repetition, values * repetition)
-        logits = logits.index_put((state.ids,), values - counts * frequency - (counts > 0) * presence)
+            values = np.where(values > 0, values / repetition, values * repetition)
+        logits[state.ids] = values - counts * sampling.frequency_penalty - (counts > 0) * sampling.presence_penalty
     if sampling.logit_bias:
-        ids = torch.tensor(list(sampling.logit_bias), dtype=torch.int64)
-        logits = logits.index_add(0, ids, torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32))
+        logits[list(sampling.logit_bias)] += np.array(list(sampling.logit_bias.values()), np.float32)
     return logits
 
 
-def _blocks(values: torch.Tensor, padding: float) -> torch.Tensor:
-    """[n] as [blocks, _BLOCK], a view where no padding is needed."""
-    missing = -len(values) % _BLOCK
-    if missing:
-        values = torch.nn.functional.pad(values, (0, missing), value=padding)
-    return values.view(-1, _BLOCK)
+def largest(values: Floats, k: int) -> Ids:
+    """Ids of the k largest values, largest first, without those that are -inf; of equal ones the lower id comes first. 0 < k <= n.
 
-
-def argmax(values: torch.Tensor) -> int:
-    """The first of the largest values; a NaN counts as the largest. Five times as fast as torch's own."""
-    blocks = _blocks(values, -torch.inf)
-    row = int(torch.argmax(blocks.amax(1)))
-    return row * _BLOCK + int(torch.argmax(blocks[row]))
-
-
-def _at_least(blocks: torch.Tensor, tops: torch.Tensor, bound: torch.Tensor | float) -> torch.Tensor:
-    """Rising indexes of the values >= bound, of blocks whose largest values are `tops`."""
-    rows = (tops >= bound).nonzero().flatten()
-    found = (blocks[rows] >= bound).nonzero()
-    return rows[found[:, 0]] * _BLOCK + found[:, 1]
-
-
-def largest(values: torch.Tensor, k: int) -> torch.Tensor:
-    """Ids [k] of the k largest values, largest first; of equal ones the lower id comes first. 0 < k <= n.
-
-    The k-th largest of the blocks' largest values bounds the k-th largest of all from below.
+    The k-th largest of the columns' largest values bounds the k-th largest of all from below, and few are above it.
     """
-    blocks = _blocks(values, -torch.inf)
-    tops = blocks.amax(1)
-    bound = torch.topk(tops, k).values[-1] if k < len(tops) else -torch.inf
-    ids = _at_least(blocks, tops, bound)
-    ids = ids[ids < len(values)]
-    return ids[torch.argsort(values[ids], descending=True, stable=True)[:k]]
+    columns = len(values) // _ROWS
+    if k <= columns:
+        tops = values[: columns * _ROWS].reshape(_ROWS, columns).max(0)
+        bound = np.partition(tops, columns - k)[columns - k]
+    else:
+        bound = np.partition(values, len(values) - k)[len(values) - k]
+    ids = np.flatnonzero(values >= bound if bound > -np.inf else values > bound)
+    return ids[np.argsort(-values[ids], kind="stable")[:k]]
 
 
-def _holding(probabilities: torch.Tensor, preference: torch.Tensor, mass: float) -> torch.Tensor:
+def _holding(probabilities: Floats, preference: Floats, mass: float) -> Ids:
     """The fewest tokens, by falling preference, whose probabilities add up to `mass` or more; all, if rounding hides it."""
     total = len(probabilities)
     for k in (*(k for k in _FIRST if k < total), total):
         ids = largest(preference, k)
-        sums = torch.cumsum(probabilities[ids].double(), 0)
+        sums = np.cumsum(probabilities[ids], dtype=np.float64)
         if sums[-1] >= mass:
             break
-    return ids[: int((sums < mass).sum()) + 1]
+    return ids[: int(np.searchsorted(sums, mass)) + 1]
 
 
-def _likely(probabilities: torch.Tensor, min_p: float) -> torch.Tensor:
-    """Tokens at least min_p times as likely as the likeliest."""
-    blocks = _blocks(probabilities, -1.0)
-    tops = blocks.amax(1)
-    return _at_least(blocks, tops, min_p * tops.max())
-
-
-def _typical(probabilities: torch.Tensor, mass: float) -> torch.Tensor:
+def _typical(probabilities: Floats, mass: float) -> Ids:
     """Tokens whose information is nearest to what is expected, the entropy (Meister et al. 2022, arXiv:2202.00666)."""
-    information = -torch.log(probabilities)
-    entropy = torch.special.entr(probabilities).sum(dtype=torch.float64).float()
-    return _holding(probabilities, -(information - entropy).abs(), mass)
+    information = -np.log(np.maximum(probabilities, _LEAST))
+    entropy = np.float32(np.dot(probabilities, information))
+    return _holding(probabilities, -np.abs(information - entropy), mass)
 
 
 @lru_cache(maxsize=4)
-def _all(count: int) -> torch.Tensor:
-    return torch.arange(count)
+def _all(count: int) -> Ids:
+    return np.arange(count)
 
 
-def candidates(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids [n], probabilities float32 [n]) that remain after temperature (> 0), top-k, top-p, min-p and typical-p.
+def candidates(logits: Floats, sampling: Sampling) -> tuple[Ids, Floats]:
+    """(ids [n], probabilities [n]) that remain after temperature (> 0), top-k, top-p, min-p and typical-p.
 
     Each filter sees the distribution that the one before it left. At least one token remains.
     """
     everything = not 0 < sampling.top_k < len(logits)
     ids = _all(len(logits)) if everything else largest(logits, sampling.top_k)
     kept = logits if everything else logits[ids]
-    if sampling.temperature != 1.0:  # the difference first: it is exact where it matters
-        kept = (kept - kept.amax()).div_(max(sampling.temperature, _COLDEST))
-    probabilities = torch.softmax(kept, 0)
+    weights = kept - kept.max()  # exact where it matters, and without overflow
+    if sampling.temperature != 1.0:
+        weights /= max(sampling.temperature, _COLDEST)
+    np.exp(weights, out=weights)
+    weights /= weights.sum()
     if sampling.top_p < 1.0:
-        ids, probabilities = _kept(_holding(probabilities, probabilities, sampling.top_p), ids, probabilities)
+        ids, weights = _kept(_holding(weights, weights, sampling.top_p), ids, weights)
     if sampling.min_p > 0.0:
-        ids, probabilities = _kept(_likely(probabilities, sampling.min_p), ids, probabilities)
+        ids, weights = _kept(np.flatnonzero(weights >= sampling.min_p * weights.max()), ids, weights)
     if sampling.typical_p < 1.0:
-        ids, probabilities = _kept(_typical(probabilities, sampling.typical_p), ids, probabilities)
-    return ids, probabilities
+        ids, weights = _kept(_typical(weights, sampling.typical_p), ids, weights)
+    return ids, weights
 
 
-def _kept(left: torch.Tensor, ids: torch.Tensor, probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _kept(left: Ids, ids: Ids, probabilities: Floats) -> tuple[Ids, Floats]:
     probabilities = probabilities[left]
     return ids[left], probabilities / probabilities.sum()
 
 
-def draw(probabilities: torch.Tensor, generator: torch.Generator) -> int:
+def draw(probabilities: Floats, generator: np.random.Generator) -> int:
     """An index with the given probability, from one uniform number; never one of probability 0.
 
-    First the block, then the place in it, so that only a block is summed up bit by bit; sums are float64.
+    First the column of a grid, then the place in it, so that only a column is summed up number by number; sums are float64.
     """
-    blocks = _blocks(probabilities, 0.0)
-    sums = torch.cumsum(blocks.sum(1).double(), 0)
-    target = torch.rand((), dtype=torch.float64, generator=generator) * sums[-1]
-    row = min(int(torch.searchsorted(sums, target, right=True)), len(sums) - 1)
-    inside = torch.cumsum(blocks[row].double(), 0)
-    index = int(torch.searchsorted(inside, target - (sums[row - 1] if row else 0.0), right=True))
-    # A block's sum is rounded, and so may lie above the sum of its parts; the last token with a probability is meant then.
-    if index == _BLOCK or not blocks[row, index]:
-        return int(probabilities[: (row + 1) * _BLOCK].nonzero()[-1])
-    return row * _BLOCK + index
+    missing = -len(probabilities) % _ROWS
+    if missing:
+        probabilities = np.append(probabilities, np.zeros(missing, np.float32))
+    grid = probabilities.reshape(_ROWS, -1)
+    sums = np.cumsum(grid.sum(0), dtype=np.float64)
+    target = generator.random() * sums[-1]
+    column = min(int(np.searchsorted(sums, target, "right")), len(sums) - 1)
+    inside = np.cumsum(grid[:, column], dtype=np.float64)
+    row = int(np.searchsorted(inside, target - (sums[column - 1] if column else 0.0), "right"))
+    # A column's sum is rounded, and so may lie above the sum of its parts; the last token with a probability is meant then.
+    if row == _ROWS:
+        row = int(np.flatnonzero(grid[:, column])[-1])
+    return row * grid.shape[1] + column
 
 
-def sample(logits: torch.Tensor, sampling: Sampling, state: State, bounds: torch.Tensor | None = None) -> int:
-    """The next token for raw logits, a float32 tensor [vocab]. Updates `state`.
+def sample(logits: Floats, sampling: Sampling, state: State, bounds: Floats | None = None) -> int:
+    """The next token for raw logits [vocab]. Updates `state`.
 
-    `bounds`, float32 [vocab], are +inf for tokens that a grammar allows and -inf for the others: the smaller of logit
-    and bound takes a tenth of the time that a choice by a bool takes.
-
+    `bounds` [vocab] are +inf for tokens that a grammar allows and -inf for the others.
     Raises BadLogits when the logits hold NaN or +inf, or when every token is ruled out.
     """
     adjusted = penalize(logits, sampling, state)
     if bounds is not None:
-        adjusted = torch.minimum(adjusted, bounds)  # a NaN stays one
-    token = argmax(adjusted)
+        adjusted = np.minimum(adjusted, bounds)  # a NaN stays one
+    token = int(np.argmax(adjusted))  # the first of equal ones; a NaN counts as the largest
     best = float(adjusted[token])
     if not math.isfinite(best):
         raise BadLogits("engine.banned_all" if best == -math.inf else "engine.bad_logits")
@@ -208,10 +185,10 @@ def sample(logits: torch.Tensor, sampling: Sampling, state: State, bounds: torch
     return token
 
 
-def logprobs(logits: torch.Tensor, token: int, top: int) -> TokenLogprob:
+def logprobs(logits: Floats, token: int, top: int) -> TokenLogprob:
     """Log-probabilities (natural, to 1e-6) of `token` and of the `top` most likely, from raw logits."""
-    most = logits.amax()
-    total = most.double() + (logits - most).exp_().sum(dtype=torch.float64).log()
-    ids = largest(logits, min(top, len(logits))) if top else torch.empty(0, dtype=torch.int64)
-    ranked = zip(ids.tolist(), (logits[ids].double() - total).tolist(), strict=True)
-    return TokenLogprob(token, float(logits[token].double() - total), tuple(ranked))
+    most = logits.max()
+    total = float(most) + math.log(np.exp(logits - most).sum(dtype=np.float64))
+    ids: Any = largest(logits, min(top, len(logits))) if top else ()
+    ranked = tuple((int(id), float(logits[id]) - total) for id in ids)
+    return TokenLogprob(token, float(logits[token]) - total, ranked)

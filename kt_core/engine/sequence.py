@@ -86,8 +86,9 @@ class Sequence:
         request = self.stream.request
         if self._state is None:
             self._state = sampler.start(request.sampling, self.stream.prompt, len(logits), self.choice)
+        values = logits.numpy()
         constraint = self._constraint
-        token = sampler.sample(logits, request.sampling, self._state, constraint.bounds() if constraint else None)
+        token = sampler.sample(values, request.sampling, self._state, constraint.bounds() if constraint else None)
         complete = constraint is not None and constraint.accept(token)
         self.tokens.append(token)
         self._last = time.monotonic()
@@ -95,7 +96,7 @@ class Sequence:
         if token in self._ends:
             self.end("stop")
             return
-        logprob = None if request.logprobs is None else sampler.logprobs(logits, token, request.logprobs)
+        logprob = None if request.logprobs is None else sampler.logprobs(values, token, request.logprobs)
         piece = self._answer.push(token, logprob)
         if piece.text:
             self._put(piece)

@@ -258,8 +258,9 @@ def test_anthropic_tool_choice(ask):
         ({"type": "any"}, "g"),
         ({"type": "tool", "name": "f"}, "f"),
     ):
-        fields = {"model": "tiny/model", "messages": [USER], "tools": tools, "max_tokens": 200, "temperature": 0}
-        message = client.messages.create(**fields, tool_choice={**choice, "disable_parallel_tool_use": True})
+        fields = {"model": "tiny/model", "messages": [USER], "tools": tools, "max_tokens": 200}
+        choice = {**choice, "disable_parallel_tool_use": True}
+        message = client.messages.create(**fields, tool_choice=choice, extra_body={"temperature": 0})
         calls = [(block.name, block.input) for block in message.content if block.type == "tool_use"]
         assert calls == [(name, {})] and message.stop_reason == "tool_use"
     client.close()

@@ -4,6 +4,7 @@ import json
 import random
 from functools import cache
 
+import numpy as np
 import pytest
 from answers import CASES
 from canned import WEATHER, meaning_of, style
@@ -99,7 +100,7 @@ def take(constraint, tokenizer, text):
 def walk(constraint, tokenizer, seed, limit=1000):
     source, tokens = random.Random(seed), []
     for _ in range(limit):
-        allowed = (constraint.bounds() > 0).nonzero().flatten().tolist()
+        allowed = np.flatnonzero(constraint.bounds() > 0).tolist()
         # White space is left out where it can be: there is much room for it.
         allowed = [token for token in allowed if tokenizer.decode([token]).strip()] or allowed
         token = 1 if 1 in allowed and source.random() < 0.5 else source.choice(allowed)
