@@ -232,6 +232,7 @@ class Request:
     ignore_eos: bool = False
     choices: int = 1
     logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
+    echo: bool = False  # the answer's text begins with the prompt's
     format: Format | None = None
     grammar: str | None = None  # what the whole answer has to follow, in the dialect of engine/constraint.py
     timeout: float | None = None  # seconds from submission

@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
 _ROWS = 128  # of the grid that values are looked at in: as many columns as there are groups
-# Filters by mass look at this many of the first tokens before they sort all; they hold what is asked for in nearly every step.
+# The most typical tokens that are looked at before all are sorted; they hold what is asked for in nearly every step.
 _FIRST = (64, 1024, 16384)
 # Below it float32 has no numbers; all but the largest logits have lost any chance long before.
 _COLDEST = 1e-20
@@ -95,6 +95,19 @@ def largest(values: Floats, k: int) -> Ids:
     return ids[np.argsort(-values[ids], kind="stable")[:k]]
 
 
+def _nucleus(probabilities: Floats, mass: float) -> Ids:
+    """The fewest most likely tokens whose probabilities add up to `mass` or more.
+
+    Those below (1 - mass) / n cannot add up to more than the mass that may be left out, so they are not sorted; and values are
+    sorted ten times as fast as ids.
+    """
+    falling = np.sort(probabilities[probabilities >= (1.0 - mass) / len(probabilities)])[::-1]
+    count = min(int(np.searchsorted(np.cumsum(falling, dtype=np.float64), mass)) + 1, len(falling))
+    above = np.flatnonzero(probabilities > falling[count - 1])
+    ties = np.flatnonzero(probabilities == falling[count - 1])
+    return np.append(above, ties[: count - len(above)])
+
+
 def _holding(probabilities: Floats, preference: Floats, mass: float) -> Ids:
     """The fewest tokens, by falling preference, whose probabilities add up to `mass` or more; all, if rounding hides it."""
     total = len(probabilities)
@@ -132,7 +145,7 @@ def candidates(logits: Floats, sampling: Sampling) -> tuple[Ids, Floats]:
     np.exp(weights, out=weights)
     weights /= weights.sum()
     if sampling.top_p < 1.0:
-        ids, weights = _kept(_holding(weights, weights, sampling.top_p), ids, weights)
+        ids, weights = _kept(_nucleus(weights, sampling.top_p), ids, weights)
     if sampling.min_p > 0.0:
         ids, weights = _kept(np.flatnonzero(weights >= sampling.min_p * weights.max()), ids, weights)
     if sampling.typical_p < 1.0:

@@ -20,7 +20,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "bad_words": ([],),
     "best_of": (1,),
     "dry_multiplier": (0,),
-    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "input_embeds": (),
@@ -296,13 +295,20 @@ class Chat(_Common):
 class Completion(_Common):
     prompt: Annotated[str | list[int], BeforeValidator(_one_prompt)]
     logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
+    echo: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _echo_agrees(self) -> "Completion":
+        if self.echo and self.logprobs is not None:
+            raise UsageError("server.field", field="echo", reason="the prompt's log-probabilities are not computed")
+        return self
 
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:
         """The engine's request. Without a limit the answer has at most 16 tokens, as OpenAI documents."""
         prompt = {"text": self.prompt} if isinstance(self.prompt, str) else {"tokens": tuple(self.prompt)}
         fields = {**self.common(), **prompt}
         fields["max_tokens"] = fields["max_tokens"] or 16
-        return Request(id=id, logprobs=self.logprobs, **fields)
+        return Request(id=id, logprobs=self.logprobs, echo=bool(self.echo), **fields)
 
 
 Fields = Chat | Completion

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kt_core.engine.prompt import chat_text, prompt_end
+from kt_core.engine.prompt import chat_text, decode, prompt_end
 from kt_core.engine.stream import Closed, Stream
 from kt_core.errors import KTError
 from kt_core.server import grammars
@@ -40,7 +40,10 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
         known = engine.tokenizer.get_added_vocab() if last else {}
         request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
     stream = await asyncio.to_thread(_submit, engine, request, style, parallel)
-    return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+    replies = Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+    if request.echo:
+        replies.echo = request.text or decode(engine.tokenizer, stream.prompt)
+    return stream, replies
 
 
 def _submit(engine: "Engine", request: Request, style: Style, parallel: bool) -> Stream:
@@ -72,6 +75,7 @@ class Replies:
         self._parallel = parallel
         self._parsers: dict[int, Parser | None] = {}
         self._calls: dict[int, int] = {}
+        self.echo = ""  # what each choice's text begins with
 
     def events(self, chunk: Chunk) -> list[Event]:
         """What the chunk adds to its choice."""
