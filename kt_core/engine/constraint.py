@@ -43,7 +43,11 @@ class Grammars:
             self._tokens = llguidance.LLTokenizer(text, n_vocab=max(vocab, len(tokenizer)), eos_token=sorted(ends))
             added = {token.content: id for id, token in tokenizer.added_tokens_decoder.items()}
             self.special = {text: id for text, id in added.items() if self._tokens.is_special_token(id)}
-        except Exception as error:  # whatever its reader finds missing; requests without a grammar need none of it
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except (
+            BaseException
+        ) as error:  # its reader's panics are no Exceptions; requests without a grammar need none of it
             self._reason = " ".join(str(error).split()) or type(error).__name__
 
     def start(self, grammar: str) -> "Constraint":

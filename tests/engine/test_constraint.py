@@ -1,6 +1,7 @@
 """Answers bound to a grammar, against Python's own regular expressions and JSON, and what they leave alone."""
 
 import json
+import math
 import random
 import re
 import threading
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinymodel import Scripted, byte_tokens, tokenizer
 
-from kt_core.engine.constraint import LONGEST, Grammars
+from kt_core.engine.constraint import LONGEST, Constraint, Grammars
 from kt_core.engine.engine import Engine
 from kt_core.errors import KTError, UsageError
 from kt_core.types import Request, Sampling
@@ -191,8 +192,6 @@ def test_choices_are_bound_each(engine):
 
 
 def test_a_fault_on_the_way_ends_its_request_alone(engine, monkeypatch):
-    from kt_core.engine.constraint import Constraint
-
     real, calls = Constraint._compute, []
 
     def fails(self):
@@ -210,28 +209,41 @@ def test_a_fault_on_the_way_ends_its_request_alone(engine, monkeypatch):
 
 
 def test_masks_are_computed_beside_the_step(monkeypatch):
-    """While a mask is not there yet, the step of the others has been taken already."""
-    from kt_core.engine.constraint import Constraint
+    """The second mask waits for the second step to begin: if it were computed before that, neither would ever come."""
+    real, begun, masks = Constraint._compute, threading.Event(), []
 
-    real, computed, held = Constraint._compute, threading.Event(), threading.Event()
-
-    def slow(self):
-        assert held.wait(20)
+    def late(self):
+        masks.append(len(masks))
+        assert len(masks) == 1 or begun.wait(20)
         return real(self)
 
     def before(step):
-        if step == 2:  # the second step is computed although the mask it needs is still being computed
-            computed.set()
-            held.set()
+        if step == 2:
+            begun.set()
 
-    monkeypatch.setattr(Constraint, "_compute", slow)
+    monkeypatch.setattr(Constraint, "_compute", late)
     engine = Engine(Scripted(byte_tokens("ab"), before=before), tokenizer())
-    held.set()
-    stream = submit(engine, 'start: "ab"')
-    chunk = next(iter(stream))
-    held.clear()
-    assert chunk.text == "a"
-    assert answer(stream) == ("b", "stop") and computed.is_set()
+    assert answer(submit(engine, 'start: "ab"')) == ("ab", "stop")
+    assert len(masks) == 2 and begun.is_set()
+    engine.close(5)
+
+
+def test_nothing_left_to_choose_ends_the_request_alone():
+    """ggml-org/llama.cpp#26651: the model gives minus infinity to all that the grammar allows, or NaN to something."""
+    wanted = byte_tokens("a")[0]
+
+    def shape(step, logits):
+        only = logits.clone().fill_(-math.inf)
+        only[wanted] = 1.0
+        if step == 2:
+            only[5] = math.nan
+        return only
+
+    engine = Engine(Scripted([wanted], shape=shape), tokenizer())
+    for grammar, key in (('start: "b"', "engine.banned_all"), ('start: "a"', "engine.bad_logits")):
+        stream = submit(engine, grammar, sampling=Sampling(0.0))
+        assert answer(stream)[1] == "error" and stream.error.key == key
+    assert answer(submit(engine, 'start: "a"')) == ("a", "stop")
     engine.close(5)
 
 
