@@ -17,6 +17,8 @@ _SYNTAX = re.compile(r"([\\.+*?()|\[\]{}^$/#&~-])")
 _BEYOND = ("anyOf", "oneOf", "allOf", "not", "if", "minProperties", "dependentRequired", "dependentSchemas")
 # What a schema without a type may restrict its values by.
 _STRUCTURE = {"anyOf", "oneOf", "allOf", "not", "if", "properties", "items", "prefixItems"}
+# Where else a schema may declare properties.
+_ELSEWHERE = {"$ref", "anyOf", "oneOf", "allOf", "if", "patternProperties", "dependentSchemas"}
 _REFERENCES = 16  # that follow one another
 
 
@@ -95,8 +97,13 @@ def _dumps(value: Any) -> str:
 
 
 def arguments(schema: Any) -> dict[str, Any]:
-    """The schema of a tool's arguments, which are an object whatever it says."""
-    return {**(schema if isinstance(schema, dict) else {}), "type": "object"}
+    """The schema of a tool's arguments: an object whatever it says, and without properties that it does not declare.
+
+    Models like to make some up, and tools have no use for them. A schema that says otherwise, or may elsewhere, is left alone.
+    """
+    schema = schema if isinstance(schema, dict) else {}
+    closed = "properties" in schema and not schema.keys() & _ELSEWHERE
+    return {**({"additionalProperties": False} if closed else {}), **schema, "type": "object"}
 
 
 def elements(grammar: Grammar, schema: Any, strict: bool, one: Callable[[str, Any], str], between: str = "") -> str:

@@ -240,6 +240,17 @@ def test_what_cannot_be_asked_for_is_refused():
     assert bound(style("hermes", "none"), [lenient], True, must_call=("f",))
 
 
+def test_arguments_that_a_tool_does_not_declare_are_not_made_up():
+    declared = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    for more, taken in (
+        ({}, False),
+        ({"additionalProperties": True}, True),
+        ({"anyOf": [{"required": ["b"]}, {}]}, True),
+    ):
+        constraint, tokenizer = bound(style("mistral", "none"), [_tool(declared | more)], True, must_call=("f",))
+        assert take(constraint, tokenizer, '[TOOL_CALLS]f[ARGS]{"a": 1, "b": 2}') == taken
+
+
 def _tool(parameters, strict=False):
     return {"type": "function", "function": {"name": "f", "parameters": parameters, "strict": strict}}
 
