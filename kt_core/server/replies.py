@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kt_core.engine.prompt import chat_text, decode, prompt_end
 from kt_core.engine.stream import Closed, Stream
-from kt_core.errors import KTError
+from kt_core.errors import KTError, UsageError
 from kt_core.server import grammars
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
@@ -50,7 +50,10 @@ def _submit(engine: "Engine", request: Request, style: Style, parallel: bool) ->
     if grammars.wanted(request):
         # What the template writes last says whether reasoning has begun.
         end = "" if request.messages is None else chat_text(engine.tokenizer, request)[-_END:]
-        grammar = grammars.grammar_of(request, style, engine.special_tokens, end, parallel)
+        try:
+            grammar = grammars.grammar_of(request, style, engine.special_tokens, end, parallel)
+        except RecursionError:
+            raise UsageError("engine.grammar", reason="nested too deep") from None
         request = replace(request, grammar=grammar)
     return engine.submit(request)
 

@@ -118,7 +118,8 @@ def elements(grammar: Grammar, schema: Any, strict: bool, one: Callable[[str, An
             "engine.grammar", reason=f"{', '.join(beyond)}: not in the markup that this model calls tools with"
         )
     properties = schema.get("properties") if isinstance(schema.get("properties"), dict) else {}
-    required = [key for key in schema.get("required") or () if isinstance(key, str)]
+    listed = schema.get("required")
+    required = [key for key in listed if isinstance(key, str)] if isinstance(listed, list) else []
     written = []
     for key in (*properties, *(key for key in required if key not in properties)):
         element = one(key, _within(properties.get(key, {}), schema))

@@ -273,6 +273,47 @@ def any_object():
     return bound(style("none", "none"), [], False, format=Format("json", {"type": "object"}))
 
 
+KEYS = [
+    "type",
+    "properties",
+    "required",
+    "enum",
+    "const",
+    "anyOf",
+    "items",
+    "$ref",
+    "$defs",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "a",
+]
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["string", "object", "integer", "array", "#/$defs/a", "a", "(", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(sorted(NAMES)),
+    schema=JUNK,
+    properties=st.dictionaries(st.sampled_from("ab"), JUNK),
+    strict=st.booleans(),
+)
+def test_any_schema_is_a_grammar_or_refused(name, schema, properties, strict):
+    parameters = {**schema, "properties": properties} if isinstance(schema, dict) else schema
+    try:
+        constraint, _ = bound(style(name, "none"), [_tool(parameters, strict)], True, must_call=("f",))
+    except UsageError:
+        return
+    assert (constraint.bounds() > 0).any()
+
+
 def test_forms():
     def taken(form, text):
         return take(*bound(style("none", "none"), [], True, format=form), text)
