@@ -173,6 +173,19 @@ def test_found_by_columns_is_what_sorting_finds(vocab):
             assert sampler.largest(values, k).tolist() == expected[:k], (kind, k)
 
 
+@pytest.mark.parametrize("mass", [0.0, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("kind", ["wide", "narrow", "ties"])
+def test_the_nucleus_is_what_sorting_finds(kind, mass):
+    values = np.random.default_rng(7).normal(size=5000)
+    values = {"wide": values * 5, "narrow": values * 0.01, "ties": values.round()}[kind]
+    probabilities = np.exp(values).astype(np.float32) / np.float32(np.exp(values).sum())
+    order = np.argsort(-probabilities, kind="stable")
+    sums = np.cumsum(probabilities[order], dtype=np.float64)
+    assert abs(sums - mass).min() > 1e-8
+    found = sampler._nucleus(probabilities, mass)
+    assert sorted(found) == sorted(order[: int(np.searchsorted(sums, mass)) + 1])
+
+
 def test_draws_only_what_has_a_probability():
     generator = np.random.default_rng(3)
     probabilities = np.zeros(1000, np.float32)
