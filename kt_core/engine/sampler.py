@@ -10,6 +10,7 @@ beside the kernels'. Nothing is sorted that can be found by the largest logits o
 """
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -132,24 +133,41 @@ def _typical(probabilities: Floats, mass: float) -> Ids:
     return _holding(probabilities, -np.abs(information - entropy), mass)
 
 
+class _Scratch(threading.local):
+    """A thread's memory for one vector: new memory of this size costs more than what is written into it."""
+
+    values: Floats = np.empty(0, np.float32)
+
+    def of(self, count: int) -> Floats:
+        if len(self.values) < count:
+            self.values = np.empty(count, np.float32)
+        return self.values[:count]
+
+
+_scratch = _Scratch()
+
+
 @lru_cache(maxsize=4)
 def _all(count: int) -> Ids:
     return np.arange(count)
 
 
 def candidates(logits: Floats, sampling: Sampling) -> tuple[Ids, Floats]:
-    """(ids [n], probabilities [n]) that remain after temperature (> 0), top-k, top-p, min-p and typical-p.
+    """(ids [n], weights [n]) that remain after temperature (> 0), top-k, top-p, min-p and typical-p.
 
-    Each filter sees the distribution that the one before it left. At least one token remains.
+    Each filter sees the distribution that the one before it left. At least one token remains. Weights are in proportion to
+    probabilities, and hold until the thread's next call.
     """
     everything = not 0 < sampling.top_k < len(logits)
     ids = _all(len(logits)) if everything else largest(logits, sampling.top_k)
     kept = logits if everything else logits[ids]
-    weights = kept - kept.max()  # exact where it matters, and without overflow
+    # The difference is exact where it matters, and cannot overflow.
+    weights = np.subtract(kept, kept.max(), out=_scratch.of(len(kept)))
     if sampling.temperature != 1.0:
         weights /= max(sampling.temperature, _COLDEST)
     np.exp(weights, out=weights)
-    weights /= weights.sum()
+    if sampling.top_p < 1.0 or sampling.typical_p < 1.0:
+        weights /= weights.sum()
     if sampling.top_p < 1.0:
         ids, weights = _kept(_nucleus(weights, sampling.top_p), ids, weights)
     if sampling.min_p > 0.0:
@@ -164,21 +182,21 @@ def _kept(left: Ids, ids: Ids, probabilities: Floats) -> tuple[Ids, Floats]:
     return ids[left], probabilities / probabilities.sum()
 
 
-def draw(probabilities: Floats, generator: np.random.Generator) -> int:
-    """An index with the given probability, from one uniform number; never one of probability 0.
+def draw(weights: Floats, generator: np.random.Generator) -> int:
+    """An index with a probability in proportion to its weight, from one uniform number; never one of weight 0.
 
     First the column of a grid, then the place in it, so that only a column is summed up number by number; sums are float64.
     """
-    missing = -len(probabilities) % _ROWS
+    missing = -len(weights) % _ROWS
     if missing:
-        probabilities = np.append(probabilities, np.zeros(missing, np.float32))
-    grid = probabilities.reshape(_ROWS, -1)
+        weights = np.append(weights, np.zeros(missing, np.float32))
+    grid = weights.reshape(_ROWS, -1)
     sums = np.cumsum(grid.sum(0), dtype=np.float64)
     target = generator.random() * sums[-1]
     column = min(int(np.searchsorted(sums, target, "right")), len(sums) - 1)
     inside = np.cumsum(grid[:, column], dtype=np.float64)
     row = int(np.searchsorted(inside, target - (sums[column - 1] if column else 0.0), "right"))
-    # A column's sum is rounded, and so may lie above the sum of its parts; the last token with a probability is meant then.
+    # A column's sum is rounded, and so may lie above the sum of its parts; the last token with a weight is meant then.
     if row == _ROWS:
         row = int(np.flatnonzero(grid[:, column])[-1])
     return row * grid.shape[1] + column
@@ -198,8 +216,8 @@ def sample(logits: Floats, sampling: Sampling, state: State, bounds: Floats | No
     if not math.isfinite(best):
         raise BadLogits("engine.banned_all" if best == -math.inf else "engine.bad_logits")
     if sampling.temperature > 0.0:
-        ids, probabilities = candidates(adjusted, sampling)
-        token = int(ids[draw(probabilities, state.generator)])
+        ids, weights = candidates(adjusted, sampling)
+        token = int(ids[draw(weights, state.generator)])
     state.add(token)
     return token
 
@@ -207,7 +225,8 @@ def sample(logits: Floats, sampling: Sampling, state: State, bounds: Floats | No
 def logprobs(logits: Floats, token: int, top: int) -> TokenLogprob:
     """Log-probabilities (natural, to 1e-6) of `token` and of the `top` most likely, from raw logits."""
     most = logits.max()
-    total = float(most) + math.log(np.exp(logits - most).sum(dtype=np.float64))
+    weights = np.subtract(logits, most, out=_scratch.of(len(logits)))
+    total = float(most) + math.log(np.exp(weights, out=weights).sum(dtype=np.float64))
     ids: Any = largest(logits, min(top, len(logits))) if top else ()
     ranked = tuple((int(id), float(logits[id]) - total) for id in ids)
     return TokenLogprob(token, float(logits[token]) - total, ranked)

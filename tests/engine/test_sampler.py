@@ -70,7 +70,7 @@ def ours(logits: np.ndarray, s: Sampling, prompt: list[int], answer: list[int]) 
         state.add(token)
     ids, probabilities = sampler.candidates(sampler.penalize(logits, s, state), s)
     out = np.zeros(len(logits))
-    out[ids] = probabilities
+    out[ids] = probabilities / probabilities.sum(dtype=np.float64)
     return out
 
 
@@ -108,7 +108,7 @@ def test_distribution(seed, temperature, top_k, top_p, min_p, frequency, presenc
 def test_top_k_of_equal_logits_keeps_exactly_k():
     ids, probabilities = sampler.candidates(np.zeros(VOCAB, np.float32), Sampling(top_k=5))
     assert ids.tolist() == [0, 1, 2, 3, 4]
-    assert probabilities.tolist() == pytest.approx([0.2] * 5)
+    assert (probabilities / probabilities.sum()).tolist() == pytest.approx([0.2] * 5)
 
 
 @pytest.mark.parametrize("vocab", [900, 5000, 50000])
