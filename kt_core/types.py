@@ -304,7 +304,7 @@ def _write_whole(path: Path, data: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off."""
+    """How the next token is chosen. temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and typical_p 1 are off."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -315,6 +315,16 @@ class Sampling:
     presence_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = field(default_factory=dict)
+    typical_p: float = 1.0
+
+
+@dataclass(frozen=True)
+class Format:
+    """What form a text has to have."""
+
+    kind: str  # "json": value is a JSON schema; "regex"; "choice": a tuple of texts; "grammar": Lark or GBNF
+    value: Any
+    strict: bool = True  # of a schema: what no grammar can say is an error, not left out
 
 
 @dataclass(frozen=True)
@@ -331,7 +341,7 @@ class Request:
     text: str | None = None
     tokens: tuple[int, ...] | None = None
     tools: tuple[dict[str, Any], ...] = ()
-    tool_choice: str | dict[str, Any] = "auto"
+    must_call: tuple[str, ...] = ()  # names of tools of which one has to be called; (): the model decides
     template_args: dict[str, Any] = field(default_factory=dict)
     continue_final: bool = False
     sampling: Sampling = Sampling()
@@ -341,10 +351,17 @@ class Request:
     ignore_eos: bool = False
     choices: int = 1
     logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
-    response_format: dict[str, Any] | None = None
+    echo: bool = False  # the answer's text begins with the prompt's
+    format: Format | None = None
+    grammar: str | None = None  # what the whole answer has to follow, in the dialect of engine/constraint.py
     timeout: float | None = None  # seconds from submission
     progress: bool = False  # tell how far the prompt is after each step
     marks: tuple[str, ...] = ()  # a special token that is one of these, or a part of one, belongs to the answer's text
+
+    @property
+    def continued(self) -> str:
+        """The text of the message that is continued; "" for an answer of its own."""
+        return str(self.messages[-1].get("content") or "") if self.continue_final and self.messages else ""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any, cast
 from kt_core.engine import prompt
 from kt_core.engine.answer import Answer
 from kt_core.engine.batch import step_of
+from kt_core.engine.constraint import Grammars
 from kt_core.engine.disk import PATIENCE, Folder, Load, Tier, keys_of
 from kt_core.engine.pace import Pace
 from kt_core.engine.pages import Pages
-from kt_core.engine.sampler import BadLogits
 from kt_core.engine.scheduler import Part, Scheduler
 from kt_core.engine.sequence import Sequence
 from kt_core.engine.step import Runner, Stateful
@@ -49,6 +49,7 @@ class Engine:
         self._max_queue = max_queue
         eos = tokenizer.eos_token_id
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
+        self._grammars = Grammars(self._tokenizer, runner.vocab, self._eos)
         self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
         runner.allocate(self._pages.count)
         self._disk = Tier(disk, runner.storage) if disk and runner.shareable else None
@@ -68,12 +69,14 @@ class Engine:
         """Queue a request; nothing is computed yet when this returns. `observe` sees its chunks, those of the end too.
 
         Raises QueueFull, Closed, and UsageError for a prompt that cannot be rendered, does not fit
-        into the context, or names tokens that the model does not have.
+        into the context, names tokens that the model does not have, or has a grammar that cannot be compiled.
         """
         self._check_room()
         ids = prompt.render(self._tokenizer, request, self._runner.max_context)
         self._check_tokens(request, ids)
         stream = Stream(request, ids, self._abort, observe)
+        if request.grammar is not None:
+            stream.constraint = self._grammars.start(request.grammar)
         if request.timeout is not None:
             error = TimedOut("engine.timeout", seconds=request.timeout)
             stream.timer = threading.Timer(request.timeout, self._abort, (stream, "error", error))
@@ -152,6 +155,11 @@ class Engine:
             return prompt.template_arguments(self._tokenizer.get_chat_template())
         except ValueError:
             return frozenset()
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Tokens that a grammar can only name by their ids, by their content."""
+        return self._grammars.special
 
     def token_text(self, token: int) -> str:
         """One token's own text; U+FFFD where it is a part of a character."""
@@ -352,7 +360,7 @@ class Engine:
                     sequence.accept(outcome)
                 elif sequence.stream.request.progress and sequence.choice == 0:
                     sequence.stream.put(_progress(sequence))
-            except BadLogits as error:
+            except KTError as error:
                 sequence.fail(error)
                 if error.key == "engine.bad_logits":  # what led there may lie in pages
                     paths = [node.path for node in sequence.table.nodes]

@@ -37,6 +37,7 @@ class Sequence:
         self._ends = ends
         self._limit = limit
         self._state: sampler.State | None = None
+        self._constraint = stream.constraint.copy() if stream.constraint else None
         self.begun = self._first = self._last = 0.0  # monotonic seconds; 0: not yet
 
     @property
@@ -59,6 +60,9 @@ class Sequence:
             log.info("request %s: computed again from token %d", self.stream.request.id, self.computed)
             return
         self.cached = self.computed
+        self.begun = time.monotonic()
+        if self._constraint:
+            self._constraint.prepare()
         found = f", {read} of them on disk" if read else ""
         reason = f": {MISSES[miss]}{'' if read is None else ', and not on disk'}" if miss else ""
         name, total = self.stream.request.id, len(self.stream.prompt)
@@ -84,25 +88,33 @@ class Sequence:
         return "loading" if self.load else "prefill" if self.prefilling else "decode"
 
     def accept(self, logits: torch.Tensor) -> None:
-        """Choose the next token from the float32 logits [vocab]. Raises BadLogits; `ended` says whether it was the last."""
+        """Choose the next token from the float32 logits [vocab]; `ended` says whether it was the last.
+
+        Raises BadLogits and ConstraintFailed.
+        """
         request = self.stream.request
         if self._state is None:
             self._state = sampler.start(request.sampling, self.stream.prompt, len(logits), self.choice)
-        token = sampler.sample(logits, request.sampling, self._state)
+        values = logits.numpy()
+        constraint = self._constraint
+        token = sampler.sample(values, request.sampling, self._state, constraint.bounds() if constraint else None)
+        complete = constraint is not None and constraint.accept(token)
         self.tokens.append(token)
         self._last = time.monotonic()
         self._first = self._first or self._last
         if token in self._ends:
             self.end("stop")
             return
-        logprob = None if request.logprobs is None else sampler.logprobs(logits, token, request.logprobs)
+        logprob = None if request.logprobs is None else sampler.logprobs(values, token, request.logprobs)
         piece = self._answer.push(token, logprob)
         if piece.text:
             self._put(piece)
-        if self._answer.stopped:
+        if self._answer.stopped or complete:
             self.end("stop")
         elif self.answered >= self._limit:
             self.end("length")
+        elif constraint:
+            constraint.prepare()
 
     def fail(self, error: Exception) -> None:
         """End it, and with it the request's other choices, because of `error`."""

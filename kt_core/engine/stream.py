@@ -4,9 +4,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from kt_core.errors import KTError
 from kt_core.types import Chunk, Request
+
+if TYPE_CHECKING:
+    from kt_core.engine.constraint import Constraint
 
 
 class QueueFull(KTError):
@@ -44,6 +48,7 @@ class Stream:
         self.submitted = time.monotonic()
         self.error: KTError | None = None
         self.aborted: str | None = None  # finish_reason that the engine is to end this request with
+        self.constraint: Constraint | None = None  # where each choice's answer begins in its grammar
         self.timer: threading.Timer | None = None  # ends the request at its timeout
         self._abort = abort
         self._observe = observe

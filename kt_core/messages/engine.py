@@ -66,6 +66,21 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Every token is ruled out, so this answer ends here.\nThe model's logits and logit_bias leave nothing to choose.",
         "所有 token 都被排除，本次回答到此结束。\n模型的 logits 与 logit_bias 没有留下可选的 token。",
     ),
+    "engine.no_grammars": (
+        "This model's answers cannot be bound to a form: {reason}\nIts tokenizer is of a kind that cannot be read for that.\n"
+        "Leave out response_format and its relatives, and tool_choice other than auto and none.",
+        "无法约束该模型的回答格式：{reason}\n其分词器类型不支持此功能。\n"
+        "请去掉 response_format 及类似字段，以及 auto 和 none 之外的 tool_choice。",
+    ),
+    "engine.grammar": (
+        "The form that the answer is to have cannot be used: {reason}",
+        "无法使用所要求的回答格式：{reason}",
+    ),
+    "engine.grammar_failed": (
+        "The form that the answer has to have became too complex, so it ends here: {reason}\n"
+        "Simplify the schema, the expression or the grammar.",
+        "回答所要求的格式过于复杂，回答到此结束：{reason}\n请简化 schema、正则表达式或语法。",
+    ),
     "engine.failed": (
         "The model failed on this request: {reason}\nOther requests are not affected.\nThe server's log has the details.",
         "模型处理该请求时失败：{reason}\n其他请求不受影响。\n详情见服务日志。",

@@ -11,6 +11,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "No more of the request's body came within {seconds:g} seconds.",
         "{seconds:g} 秒内没有收到更多的请求体。",
     ),
+    "server.no_calls": (
+        "{field}: how this model calls tools is not known, so no call can be asked of it.\n"
+        "Its chat template has no marks that kt knows.\nChoose a style with --tool-parser, or leave the field out.",
+        "{field}：不知道该模型如何调用工具，因此无法要求它调用。\n其聊天模板中没有 kt 认识的标记。\n"
+        "请用 --tool-parser 选择一种格式，或去掉该字段。",
+    ),
     "server.unsupported_field": (
         "{field}: this value is not supported by this version of kt; it would change the answer, so it is not ignored. "
         "Accepted: {accepted}.",

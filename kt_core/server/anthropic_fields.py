@@ -6,7 +6,7 @@ Unknown fields are ignored; what would change the answer and is not done here is
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictBool, model_validator
+from pydantic import BaseModel, Field, StrictBool
 
 from kt_core.errors import UsageError
 from kt_core.server import bodies
@@ -56,6 +56,7 @@ class Tool(BaseModel):
 
 class ToolChoice(BaseModel):
     type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
     disable_parallel_tool_use: StrictBool = False
 
 
@@ -87,12 +88,6 @@ class Prompt(bodies.Body):
     thinking: ThinkingSwitch | None = None
     output_config: OutputConfig | None = None
 
-    @model_validator(mode="after")
-    def _feasible(self) -> "Prompt":
-        if self.tool_choice and self.tool_choice.type in ("any", "tool"):
-            raise UsageError("server.unsupported_field", field="tool_choice", accepted="auto, none")
-        return self
-
     def chat(self, known: frozenset[str], **more: Any) -> Chat:
         """The same as a chat request. `known` are the arguments that the model's chat template reads.
 
@@ -109,7 +104,8 @@ class Prompt(bodies.Body):
         if self.tools:
             fields["tools"] = [{"type": "function", "function": _function(tool)} for tool in self.tools]
         if self.tool_choice:
-            fields["tool_choice"] = self.tool_choice.type
+            named = {"type": "function", "function": {"name": self.tool_choice.name}}
+            fields["tool_choice"] = {"any": "required", "tool": named}.get(self.tool_choice.type, self.tool_choice.type)
             fields["parallel_tool_calls"] = not self.tool_choice.disable_parallel_tool_use
         if self.messages[-1].role == "assistant" and not messages[-1].get("tool_calls"):
             fields["continue_final_message"] = True

@@ -42,8 +42,8 @@ HARMLESS = {
     "width": "no images are made",
 }
 # What a chat request takes or refuses under the same name.
-_SAME = ("temperature", "top_k", "top_p", "min_p", "seed", "stop", "frequency_penalty", "presence_penalty")
-_PASSED = ("mirostat", "typical_p")
+_SAME = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "stop", "frequency_penalty", "presence_penalty")
+_PASSED = ("mirostat",)
 
 
 def _limit(value: int) -> int:
@@ -66,7 +66,7 @@ class Options(bodies.Body):
     top_k: Annotated[Whole, Field(ge=-1)] | None = None
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    typical_p: Number | None = None
+    typical_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     mirostat: Whole | None = None
     seed: Seed | None = None
     stop: Annotated[list[Text], BeforeValidator(_stops, json_schema_input_type=Stops), Field(max_length=16)] | None = (

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_valida
 from typing_extensions import TypedDict
 
 from kt_core.errors import UsageError
-from kt_core.server import bodies
+from kt_core.server.structured import Structured
 from kt_core.types import Request, Sampling
 
 # Fields that would change the answer, which this version does not do -> values that ask for nothing.
@@ -20,16 +20,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "bad_words": ([],),
     "best_of": (1,),
     "dry_multiplier": (0,),
-    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "grammar": ("",),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "input_embeds": (),
-    "json_schema": (),
     "length_penalty": (1,),
     "min_tokens": (0,),
     "mirostat": (0,),
@@ -38,12 +31,8 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "suffix": ("",),
-    "tool_choice": ("auto", "none"),
     "top_n_sigma": (-1, 0),
-    "typical_p": (1,),
     "use_beam_search": (False,),
     "web_search_options": (),
     "xtc_probability": (0,),
@@ -140,7 +129,7 @@ class StreamOptions(BaseModel):
     include_usage: StrictBool | None = None
 
 
-class _Common(bodies.Body):
+class _Common(Structured):
     """What both endpoints take. null means absent, as clients send it."""
 
     refused = REFUSED
@@ -155,6 +144,7 @@ class _Common(bodies.Body):
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     top_k: Annotated[Whole, Field(ge=-1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    typical_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     seed: Seed | None = None
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
@@ -198,11 +188,13 @@ class _Common(bodies.Body):
             "choices": self.n or 1,
             "timeout": self.timeout,
             "progress": bool(self.return_progress),
+            "format": self.form(),
         }
 
 
 def _sampling(fields: _Common) -> Sampling:
-    names = ("temperature", "top_p", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty")
+    penalties = ("frequency_penalty", "presence_penalty", "repetition_penalty")
+    names = ("temperature", "top_p", "min_p", "typical_p", "seed", *penalties)
     given = {name: getattr(fields, name) for name in names if getattr(fields, name) is not None}
     return Sampling(top_k=max(fields.top_k or 0, 0), logit_bias=fields.logit_bias or {}, **given)
 
@@ -214,6 +206,15 @@ class Function(BaseModel, extra="allow"):
 class Tool(BaseModel, extra="allow"):
     type: Literal["function"]
     function: Function
+
+
+class NamedFunction(BaseModel):
+    name: Text
+
+
+class NamedTool(BaseModel):
+    type: Literal["function"]
+    function: NamedFunction
 
 
 class CalledFunction(BaseModel, extra="allow"):
@@ -252,9 +253,11 @@ class Message(BaseModel):
 
 
 class Chat(_Common):
+    refused = {**REFUSED, "echo": (False,)}  # of completions
+
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[Tool] | None = None
-    tool_choice: str | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: StrictBool | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
@@ -269,6 +272,20 @@ class Chat(_Common):
             raise UsageError("server.field", field="top_logprobs", reason="it goes only with logprobs: true")
         return self
 
+    def _must_call(self) -> tuple[str, ...]:
+        """Names of the tools of which one has to be called. Raises UsageError for one that is not there."""
+        if self.tool_choice in (None, "none", "auto"):
+            return ()
+        names = tuple(tool.function.name for tool in self.tools or ())
+        if isinstance(self.tool_choice, NamedTool):
+            name = self.tool_choice.function.name
+            if name not in names:
+                raise UsageError("server.field", field="tool_choice", reason=f"no tool {name!r} among the tools")
+            return (name,)
+        if not names:
+            raise UsageError("server.field", field="tool_choice", reason="it goes only with tools")
+        return names
+
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:
         """The engine's request. `template_arguments` are those that the model's chat template reads."""
         arguments = self._thinking(template_arguments) | (self.chat_template_kwargs or {})
@@ -277,6 +294,7 @@ class Chat(_Common):
             id=id,
             messages=tuple(message.plain() for message in self.messages),
             tools=tools,
+            must_call=self._must_call(),
             template_args=arguments,
             continue_final=bool(self.continue_final_message),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
@@ -302,13 +320,20 @@ class Chat(_Common):
 class Completion(_Common):
     prompt: Annotated[str | list[int], BeforeValidator(_one_prompt, json_schema_input_type=Prompts)]
     logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
+    echo: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _echo_agrees(self) -> "Completion":
+        if self.echo and self.logprobs is not None:
+            raise UsageError("server.field", field="echo", reason="the prompt's log-probabilities are not computed")
+        return self
 
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:
         """The engine's request. Without a limit the answer has at most 16 tokens, as OpenAI documents."""
         prompt = {"text": self.prompt} if isinstance(self.prompt, str) else {"tokens": tuple(self.prompt)}
         fields = {**self.common(), **prompt}
         fields["max_tokens"] = fields["max_tokens"] or 16
-        return Request(id=id, logprobs=self.logprobs, **fields)
+        return Request(id=id, logprobs=self.logprobs, echo=bool(self.echo), **fields)
 
 
 Fields = Chat | Completion

@@ -126,17 +126,21 @@ class CompletionShape:
         self._head = head
         self._token_text = token_text
         self._offsets: dict[int, int] = {}  # choice -> characters of its text so far
+        self._echo = replies.echo
+        self._begun: set[int] = set()
 
     def head(self, streamed: bool = False) -> dict[str, Any]:
         return {**self._head, "object": "text_completion"}
 
     def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        text = "".join(chunk.text for chunk in chunks)
+        text = self._echo + "".join(chunk.text for chunk in chunks)
         entries = [entry for chunk in chunks for entry in chunk.logprobs]
         return self._choice(chunks[-1], text, entries)
 
     def pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
-        return [self._choice(chunk, chunk.text, chunk.logprobs)]
+        text = chunk.text if chunk.choice in self._begun else self._echo + chunk.text
+        self._begun.add(chunk.choice)
+        return [self._choice(chunk, text, chunk.logprobs)]
 
     def _choice(self, chunk: Chunk, text: str, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
         return {

@@ -2,18 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kt_core.engine.prompt import decode, prompt_end
-from kt_core.engine.stream import Closed, Stream
-from kt_core.errors import KTError
+from kt_core.engine.prompt import chat_text, decode, prompt_end
+from kt_core.engine.stream import Closed, Observer, Stream
+from kt_core.errors import KTError, UsageError
+from kt_core.server import grammars
 from kt_core.server.outer import HTTP_ID
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
 from kt_core.types import Chunk, Request
 
+if TYPE_CHECKING:  # it imports torch
+    from kt_core.engine.engine import Engine
+
 log = logging.getLogger(__name__)
+
+_END = 256  # characters of a prompt's end
 
 
 def styled(request: Request, style: Style) -> Request:
@@ -26,9 +32,10 @@ def styled(request: Request, style: Style) -> Request:
 
 
 async def start(state: State, request: Request, parallel: bool = True) -> tuple[Stream, "Replies"]:
-    """Submit a request; in a thread, because tokenizing a long prompt takes a while. Raises what Engine.submit raises.
+    """Submit a request; in a thread, because tokenizing a long prompt takes a while.
 
-    The prompt goes into the log where the settings ask for it, and nowhere else.
+    Raises what Engine.submit raises, and UsageError for a form or a call that no grammar can ask for. The prompt goes into
+    the log where the settings ask for it, and nowhere else.
     """
     engine, style = state.ready(), Style()
     if request.messages is not None:
@@ -37,12 +44,27 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
         last = style.calls.last if style.calls and not request.ignore_eos else ()
         known = engine.tokenizer.get_added_vocab() if last else {}
         request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
-    stream = await asyncio.to_thread(engine.submit, request, state.metrics.observe)
+    stream = await asyncio.to_thread(_submit, engine, request, style, parallel, state.metrics.observe)
     log.info("request %s: for http %s", request.id, HTTP_ID.get())
     if state.log_prompts:
         text = await asyncio.to_thread(decode, engine.tokenizer, stream.prompt)
         log.info("request %s: the prompt is %r", request.id, text)
-    return stream, Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+    replies = Replies(style, request, prompt_end(engine.tokenizer, stream.prompt), parallel)
+    if request.echo:
+        replies.echo = request.text or decode(engine.tokenizer, stream.prompt)
+    return stream, replies
+
+
+def _submit(engine: "Engine", request: Request, style: Style, parallel: bool, observe: Observer) -> Stream:
+    if grammars.wanted(request):
+        # What the template writes last says whether reasoning has begun.
+        end = "" if request.messages is None else chat_text(engine.tokenizer, request)[-_END:]
+        try:
+            grammar = grammars.grammar_of(request, style, engine.special_tokens, end, parallel)
+        except RecursionError:
+            raise UsageError("engine.grammar", reason="nested too deep") from None
+        request = replace(request, grammar=grammar)
+    return engine.submit(request, observe)
 
 
 def failure(stream: Stream, chunk: Chunk) -> KTError | None:
@@ -65,6 +87,7 @@ class Replies:
         self._parallel = parallel
         self._parsers: dict[int, Parser | None] = {}
         self._calls: dict[int, int] = {}
+        self.echo = ""  # what each choice's text begins with
 
     def events(self, chunk: Chunk) -> list[Event]:
         """What the chunk adds to its choice."""
@@ -89,10 +112,5 @@ class Replies:
         if choice not in self._parsers:
             self._parsers[choice] = parser = self._style.parser(self._request.tools)
             if parser:
-                parser.begin(self._prompt_end, self._continued())
+                parser.begin(self._prompt_end, self._request.continued)
         return self._parsers[choice]
-
-    def _continued(self) -> str:
-        """The text of the message that is continued; "" for an answer of its own."""
-        messages: Sequence[dict[str, object]] = self._request.messages or ()
-        return str(messages[-1].get("content") or "") if self._request.continue_final and messages else ""

@@ -31,6 +31,7 @@ NUMBERS = [
     ("top_p", [0, 1, 0.5], [-0.1, 1.1, "1"]),
     ("top_k", [-1, 0, 40], [-2, 1.5, "4"]),
     ("min_p", [0, 1], [-0.1, 1.1]),
+    ("typical_p", [0, 1, 0.2], [-0.1, 1.1, "1"]),
     ("frequency_penalty", [-2, 2], [-2.1, 2.1]),
     ("presence_penalty", [-2, 2], [-2.1, 2.1]),
     ("repetition_penalty", [0.5, 1.2], [0, -1, 11]),
@@ -89,8 +90,8 @@ CHAT_BAD = {
     ],
     "logprobs": [1, "x"],
     "tools": ["x", [{"type": "function"}], [{"type": "web", "function": {"name": "x"}}]],
-    "tool_choice": ["required", {"type": "function", "function": {"name": "x"}}, "auto?"],
-    "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}],
+    "tool_choice": ["required", {"type": "function", "function": {"name": "x"}}, "auto?", {"type": "function"}],
+    "response_format": [{"type": "json_schema"}, {"type": "xml"}, {"type": "text", "json_schema": {}}, {}, "json"],
     "parallel_tool_calls": ["no", 1],
     "functions": [[{"name": "x"}]],
     "modalities": [["audio"], ["text", "audio"]],
@@ -98,9 +99,10 @@ CHAT_BAD = {
     "prediction": [{"type": "content"}],
     "chat_template_kwargs": [5, {"no_such": 1}, {"tokenize": True}],
     "stream_options": [{"include_usage": True}],
-    "grammar": ["root ::= x"],
-    "guided_json": [{}],
-    "structured_outputs": [{"json": {}}],
+    "grammar": [5, ["x"]],
+    "guided_json": [5, "{", "5"],
+    "guided_choice": [[], "a", [1]],
+    "structured_outputs": [{"xml": 1}, {"choice": []}, "json"],
 }  # fmt: skip
 
 
@@ -120,7 +122,7 @@ def test_top_logprobs_needs_logprobs(server):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"prompt": ["a", "b"]}, {"prompt": 5}, {"prompt": []},
+        {"echo": True, "logprobs": 0}, {"suffix": "x"}, {"best_of": 2}, {"prompt": ["a", "b"]}, {"prompt": 5}, {"prompt": []},
         {"prompt": [[1, 2], [3]]}, {"prompt": [1, "a"]}, {"prompt": None}, {"prompt": [99999]}, {"prompt": [True]},
     ],
     ids=str,

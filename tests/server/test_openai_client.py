@@ -100,7 +100,7 @@ def test_n(client, stream):
             for choice in chunk.choices:
                 streamed[choice.index] += choice.delta.content or ""
                 roles += [choice.index] if choice.delta.role else []
-        assert streamed == texts and roles == [0, 1, 2]
+        assert streamed == texts and sorted(roles) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("stop", ["END", ["ENDING", "END"], ["END", "END\n"]])
@@ -206,3 +206,33 @@ def test_failure_in_a_stream(serve, client_of):
     assert text == "ab"
     answer = client.chat.completions.create(model="tiny/model", messages=[USER])
     assert answer.choices[0].message.content == "abcdef"
+
+
+@pytest.mark.parametrize("prompt", ["hello, ", [10, 300 - 1, 20]], ids=["text", "tokens"])
+def test_echo(client, server, prompt):
+    fields = {"model": "tiny/model", "prompt": prompt, "n": 2, "seed": 1, "max_tokens": 6}
+    answers = [choice.text for choice in client.completions.create(**fields).choices]
+    said = prompt if isinstance(prompt, str) else server.engine.tokenizer.decode(prompt)
+    assert [choice.text for choice in client.completions.create(**fields, echo=True).choices] == [
+        said + a for a in answers
+    ]
+    streamed = ["", ""]
+    for chunk in client.completions.create(**fields, echo=True, stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.text
+    assert streamed == [said + answer for answer in answers]
+
+
+def test_logprobs_do_not_depend_on_how_tokens_are_chosen(client):
+    """ggml-org/llama.cpp#7197: they come from the raw logits, at temperature 0 too."""
+    found = []
+    for sampling in (
+        {"temperature": 0},
+        {"temperature": 1.5, "seed": 1},
+        {"temperature": 1, "presence_penalty": 1, "seed": 2},
+    ):
+        fields = {"model": "tiny/model", "messages": [USER], "max_tokens": 1, "logprobs": True, "top_logprobs": 20}
+        entry = client.chat.completions.create(**fields, **sampling).choices[0].logprobs.content[0]
+        found.append([(top.token, round(top.logprob, 4)) for top in entry.top_logprobs])
+        assert sum(math.exp(top.logprob) for top in entry.top_logprobs) <= 1 + 1e-5
+    assert found[0] == found[1] == found[2] and len(found[0]) == 20

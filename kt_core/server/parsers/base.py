@@ -4,7 +4,10 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kt_core.server.parsers.grammar import Grammar
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,14 @@ class Thinking:
     name: str
     open: str
     close: str
+    after: str = ""  # between the reasoning and what follows it
+    text: str = ""  # what opens an answer's text
+
+    def opened(self, prompt_end: str, answer: str) -> bool:
+        """Whether an answer begins within reasoning: the prompt, or the part of the answer that it holds, has opened it."""
+        if answer:
+            return answer.rfind(self.open) > answer.rfind(self.close)
+        return prompt_end.rstrip().endswith(self.open)
 
 
 @dataclass(frozen=True)
@@ -52,13 +63,15 @@ class Calls:
     """How a family of models writes tool calls.
 
     `read` takes what stands between a start mark and an end mark and returns the calls in it and the text behind them; it raises
-    Broken or Unfinished.
+    Broken or Unfinished. `write` gives the expression of one call, from its start mark to its end mark, for a tool's name, the
+    schema of its arguments, and whether all that the schema says has to hold.
     """
 
     name: str
     signs: tuple[str, ...]  # a chat template that holds all of them is of this style
     starts: tuple[str, ...]
     read: Callable[[str, Schemas], tuple[list[Call], str]]
+    write: "Callable[[Grammar, str, Any, bool], str]"
     ends: tuple[str, ...] = ()  # none: a call ends at the next one and with the answer
     others: tuple[str, ...] = ()  # marks around calls and in them: never part of text
     closed: bool = False  # a call without its end mark is none, because its text does not show that it is whole
@@ -69,6 +82,8 @@ class Calls:
     id_length: int = 0  # 0: any
     single: bool = False  # the family's templates refuse messages with several calls
     last: tuple[str, ...] = ()  # tokens that end an answer, which not every model file says
+    around: tuple[str, str] = ("", "")  # what stands before the first call and behind the last one
+    between: str = ""  # what stands between two calls
     history: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # an assistant's message as the templates take it
 
     def new_id(self) -> str:

@@ -3,14 +3,21 @@
 The tags around the calls are function_calls in V3.2 and tool_calls in V4.
 """
 
+from typing import Any
+
 from kt_core.server.parsers.base import Call, Calls, Schemas
-from kt_core.server.parsers.invoke import read_invoke
+from kt_core.server.parsers.grammar import Grammar
+from kt_core.server.parsers.invoke import read_invoke, write_invoke
 
 _MARK = "｜DSML｜"
 
 
 def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
     return read_invoke(body, schemas, _MARK)
+
+
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    return write_invoke(grammar, name, schema, strict, _MARK, typed=True)
 
 
 STYLE = Calls(
@@ -21,4 +28,7 @@ STYLE = Calls(
     others=tuple(f"<{slash}{_MARK}{tag}>" for slash in ("", "/") for tag in ("function_calls", "tool_calls")),
     read=read,
     closed=True,
+    write=write,
+    around=(f"<{_MARK}function_calls>\n", f"\n</{_MARK}function_calls>"),
+    between="\n",
 )

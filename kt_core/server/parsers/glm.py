@@ -1,8 +1,10 @@
 """GLM-4.5 and later: <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value>...</tool_call>"""
 
 import re
+from typing import Any
 
 from kt_core.server.parsers.base import Call, Calls, Schemas
+from kt_core.server.parsers.grammar import Grammar, elements, value
 from kt_core.server.parsers.values import Cursor, dumps, name_of, property_of, typed
 
 
@@ -19,6 +21,15 @@ def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
     return [Call(name, dumps(values))], ""
 
 
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    def one(key: str, inner: Any) -> str:
+        start = grammar.mark(f"<arg_key>{key}</arg_key>")
+        return f'{start} "\\n"? {grammar.mark("<arg_value>")} {value(grammar, inner, strict, "</arg_value>")} "\\n"?'
+
+    start, end = grammar.mark(f"<tool_call>{name}"), grammar.mark("</tool_call>")
+    return f'{start} "\\n"? {elements(grammar, schema, strict, one)} {end}'
+
+
 STYLE = Calls(
     name="glm",
     signs=("<tool_call>", "<arg_key>"),
@@ -27,4 +38,6 @@ STYLE = Calls(
     read=read,
     closed=True,
     never=re.compile(r"\s*[^\s<]+\s+[^\s<]"),
+    write=write,
+    between="\n",
 )

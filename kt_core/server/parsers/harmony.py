@@ -10,6 +10,7 @@ from typing import Any
 
 from kt_core.messages import t
 from kt_core.server.parsers.base import Broken, Call, Calls, Event, Marks, Reasoning, Schemas, Text, Thinking
+from kt_core.server.parsers.grammar import Grammar, arguments
 from kt_core.server.parsers.scanner import Channel
 from kt_core.server.parsers.values import arguments_of, decode, name_of, rest_of
 
@@ -41,6 +42,11 @@ def history(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "thinking": reasoning} if reasoning else message
 
 
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    start = grammar.mark(f"{_CHANNEL}commentary to=functions.{name} {_CONSTRAIN}json{_MESSAGE}")
+    return f"{start} {grammar.json(arguments(schema), strict)} {grammar.mark('<|call|>')}"
+
+
 STYLE = Calls(
     name="harmony",
     signs=(_CHANNEL, _MESSAGE),
@@ -50,8 +56,15 @@ STYLE = Calls(
     single=True,
     last=("<|call|>", "<|return|>"),
     history=history,
+    write=write,
 )
-THINKING = Thinking("harmony", f"{_CHANNEL}analysis{_MESSAGE}", "<|end|>")
+THINKING = Thinking(
+    "harmony",
+    f"{_CHANNEL}analysis{_MESSAGE}",
+    "<|end|>",
+    after=f"{_START}assistant",
+    text=f"{_CHANNEL}final{_MESSAGE}",
+)
 
 
 class Harmony:

@@ -1,8 +1,10 @@
 """Calls as <invoke name="..."><parameter name="...">value</parameter></invoke>, which several styles are built on."""
 
 import re
+from typing import Any
 
 from kt_core.server.parsers.base import Broken, Call, Schemas
+from kt_core.server.parsers.grammar import Grammar, either, elements, quoted, typed_values, value
 from kt_core.server.parsers.values import Cursor, dumps, name_of, property_of, typed
 
 _ATTRIBUTE = re.compile(r"""\s*(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
@@ -38,3 +40,21 @@ def read_invoke(body: str, schemas: Schemas, mark: str = "") -> tuple[list[Call]
         schema = property_of(schemas.get(name), tag["name"])
         values[tag["name"]] = typed(value, kind.get(tag.get("string", ""), schema))
     return [Call(name, dumps(values))], ""
+
+
+def write_invoke(grammar: Grammar, name: str, schema: Any, strict: bool, mark: str = "", typed: bool = False) -> str:
+    """The expression of such a call; with `typed`, parameters say whether their values are text."""
+    end = f"</{mark}parameter>"
+
+    def one(key: str, inner: Any) -> str:
+        opening = f'<{mark}parameter name="{key}"'
+        if not typed:
+            return f"{grammar.mark(opening + '>')} {value(grammar, inner, strict, end)}"
+        return either(
+            f"{grammar.mark(f'{opening} string={quoted(str(text).lower())}>')} {written}"
+            for text, written in typed_values(grammar, inner, strict, end)
+        )
+
+    start, last = grammar.mark(f'<{mark}invoke name="{name}">\n'), grammar.mark(f"</{mark}invoke>")
+    written = elements(grammar, schema, strict, one, "\n")
+    return f"{start} {written} {last}"

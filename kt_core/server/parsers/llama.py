@@ -3,7 +3,10 @@
 Only an object that names a declared tool is a call: an answer may be JSON for other reasons.
 """
 
+from typing import Any
+
 from kt_core.server.parsers.base import Broken, Call, Calls, Schemas
+from kt_core.server.parsers.grammar import Grammar, arguments, quoted
 from kt_core.server.parsers.values import call_of, decode
 
 
@@ -18,6 +21,11 @@ def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
     return calls, ""
 
 
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    start = quoted('{"name": "' + name + '", "parameters": ')
+    return f"{start} {grammar.json(arguments(schema), strict)} {quoted('}')}"
+
+
 STYLE = Calls(
     name="llama",
     signs=("<|start_header_id|>", '"parameters"'),
@@ -25,4 +33,5 @@ STYLE = Calls(
     read=read,
     bare="{",
     single=True,
+    write=write,
 )

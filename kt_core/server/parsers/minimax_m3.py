@@ -7,6 +7,7 @@ elements named item.
 from typing import Any
 
 from kt_core.server.parsers.base import Broken, Call, Calls, Schemas
+from kt_core.server.parsers.grammar import Grammar, elements, value
 from kt_core.server.parsers.invoke import attributes
 from kt_core.server.parsers.values import dumps, name_of, property_of, typed
 
@@ -64,6 +65,16 @@ def _value(text: str, children: list[_Element], schema: Any) -> Any:
     return _mapping(children, schema)
 
 
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    """Lists and objects within values are written as JSON."""
+
+    def one(key: str, inner: Any) -> str:
+        return f"{grammar.mark(f'{_MARK}<{key}>')} {value(grammar, inner, strict, f'{_MARK}</{key}>')}"
+
+    start, end = (grammar.mark(f"{_MARK}{tag}") for tag in (f'<invoke name="{name}">', "</invoke>"))
+    return f"{start} {elements(grammar, schema, strict, one)} {end}"
+
+
 STYLE = Calls(
     name="minimax-m3",
     signs=(_MARK,),
@@ -72,4 +83,7 @@ STYLE = Calls(
     others=(f"{_MARK}<tool_call>", f"{_MARK}</tool_call>"),
     read=read,
     closed=True,
+    write=write,
+    around=(f"{_MARK}<tool_call>\n", f"\n{_MARK}</tool_call>"),
+    between="\n",
 )

@@ -3,7 +3,10 @@
 Some versions write [CALL_ID]id before the arguments. Calls have no end mark. Ids have nine letters, or templates refuse them.
 """
 
+from typing import Any
+
 from kt_core.server.parsers.base import Broken, Call, Calls, Schemas
+from kt_core.server.parsers.grammar import Grammar, arguments
 from kt_core.server.parsers.values import arguments_of, call_of, decode, name_of, rest_of
 
 
@@ -20,6 +23,10 @@ def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
     return calls, rest_of(rest)
 
 
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    return f"{grammar.mark(f'[TOOL_CALLS]{name}[ARGS]')} {grammar.json(arguments(schema), strict)}"
+
+
 STYLE = Calls(
     name="mistral",
     signs=("[TOOL_CALLS]",),
@@ -27,4 +34,5 @@ STYLE = Calls(
     others=("[ARGS]", "[CALL_ID]"),
     read=read,
     id_length=9,
+    write=write,
 )

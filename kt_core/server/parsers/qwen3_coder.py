@@ -5,9 +5,13 @@ of its own.
 """
 
 import re
+from typing import Any
 
 from kt_core.server.parsers.base import Call, Calls, Schemas
+from kt_core.server.parsers.grammar import Grammar, elements, value
 from kt_core.server.parsers.values import Cursor, dumps, name_of, property_of, typed
+
+_END = "</function>\n</tool_call>"
 
 
 def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
@@ -22,6 +26,16 @@ def read(body: str, schemas: Schemas) -> tuple[list[Call], str]:
     return [Call(name, dumps(values))], ""
 
 
+def write(grammar: Grammar, name: str, schema: Any, strict: bool) -> str:
+    def one(key: str, inner: Any) -> str:
+        start, end = grammar.mark(f"<parameter={key}>\n"), value(grammar, inner, strict, "</parameter>", space="\n")
+        return f"{start} {end}"
+
+    start = grammar.mark(f"<tool_call>\n<function={name}>\n")
+    written = elements(grammar, schema, strict, one, "\n")
+    return f"{start} {written} {grammar.mark(_END)}"
+
+
 STYLE = Calls(
     name="qwen3-coder",
     signs=("<tool_call>", "<function="),
@@ -31,4 +45,6 @@ STYLE = Calls(
     read=read,
     closed=True,
     never=re.compile(r"[^>]*?[^>\s]\s+[^>\s]"),
+    write=write,
+    between="\n",
 )

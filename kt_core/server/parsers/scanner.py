@@ -87,8 +87,7 @@ class Scanner:
             self._bare = ""
         if thinking is None:
             return
-        opened = answer.rfind(thinking.open) > answer.rfind(thinking.close)
-        if opened or (not answer and prompt_end.rstrip().endswith(thinking.open)):
+        if thinking.opened(prompt_end, answer):
             self._channel = self._reasoning
             self._channel.mark()
 

@@ -91,7 +91,7 @@ def typed(text: str, schema: Any) -> Any:
     `schema` says which types it may have. One that does not fit stays text, for the tool to refuse;
     without a schema it is JSON where it can be read as that.
     """
-    kinds = _kinds(schema)
+    kinds = kinds_of(schema)
     if kinds == {"string"}:
         return text
     try:
@@ -119,7 +119,7 @@ def _kind(value: Any) -> str:
     return _KINDS.get(type(value), "null")
 
 
-def _kinds(schema: Any) -> set[str]:
+def kinds_of(schema: Any) -> set[str]:
     """The types that a JSON schema allows; empty for any."""
     if not isinstance(schema, dict):
         return set()
@@ -128,7 +128,7 @@ def _kinds(schema: Any) -> set[str]:
         return {str(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)}
     for union in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.get(union), list):
-            parts = [_kinds(part) for part in schema[union]]
+            parts = [kinds_of(part) for part in schema[union]]
             return set().union(*parts) if all(parts) else set()
     values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema["const"]] if "const" in schema else []
     return {_kind(value) for value in values}
