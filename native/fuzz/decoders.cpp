@@ -235,7 +235,9 @@ bool same_panels(const std::vector<uint8_t>& first, const uint8_t* packed, bool 
         if (same_float(&first[i], packed + i)) continue;
         for (size_t b = i; b < i + 4; ++b) {
             const bool unwritten = !is_first && first[b] == kFirst && packed[b] == kOther;
-            if (first[b] != packed[b] && !unwritten) return false;
+            if (first[b] == packed[b] || unwritten) continue;
+            std::printf("byte %zu of %zu is %02x in place of %02x\n", b, first.size(), packed[b], first[b]);
+            return false;
         }
     }
     return true;

@@ -16,6 +16,7 @@ struct Int4Head {
     uint32_t group;
     Scale scale;
     bool zeros;
+    uint16_t filling = 0;  // or the bytes of a panel would depend on what lay on the stack
 };
 constexpr size_t kInt4Head = 64;
 // Bytes of a group before its nibbles, and of all of it.
