@@ -145,7 +145,8 @@ def _basis(place: Place, made: Plan) -> str:
 
 def _shown(place: Place, model: Found, made: Plan, reason: str) -> str:
     machine = place.machine
-    title = t("plan.title", name=model.name, cpu=machine.cpu_model, memory=output.size(machine.memory_total))
+    cpu = machine.cpu_model if machine.sockets == 1 else f"{machine.sockets} x {machine.cpu_model}"
+    title = t("plan.title", name=model.name, cpu=cpu, memory=output.size(machine.memory_total))
     source = t(model_show.SOURCES[model.source], path=model.path or "")
     lines = [*_notes(machine), t("plan.speed_basis", reason=reason), t("plan.model_from", source=source)]
     if download := _download(place, model):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kt_core.errors import DoesNotFit
 from kt_core.machine import memory_decision
-from kt_core.messages import t
+from kt_core.messages import language, t
 from kt_core.plan import memory
 from kt_core.plan.cache import usual_kv_dtype
 from kt_core.types import Machine, ModelSpec
@@ -36,7 +36,7 @@ def check(
         weights=_gib(memory.weight_bytes(spec)),
         available=_gib(have),
         limit=memory_decision(machine).reason,
-        nearest=" ".join(_nearest(machine, spec, context, dtype, others)),
+        nearest=(" " if language() == "en" else "").join(_nearest(machine, spec, context, dtype, others)),
     )
 
 

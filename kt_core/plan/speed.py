@@ -27,9 +27,11 @@ def predict(machine: Machine, spec: ModelSpec, threads: int, profile: MachinePro
         return {}
     read = _nearest(profile.read_rates, threads) * decode_share(machine.generation)
     found = {"decode_tokens_per_second": read / memory.token_weight_bytes(spec)}
-    work = 2 * spec.active_parameters * PROMPT_TOKENS
+    # A prompt's tokens look up their rows of the embedding, and the last one alone meets the head
+    ends = sum(spec.parameters_by_part.get(part, 0) for part in ("embedding", "head"))
+    work = 2 * (spec.active_parameters - ends) * PROMPT_TOKENS
     rate = _prompt_rate(spec, threads, profile)
-    if work and rate:
+    if work > 0 and rate:
         seconds = max(work / rate, memory.weight_bytes(spec) / read)
         found["prefill_tokens_per_second"] = PROMPT_TOKENS / seconds
     return found
