@@ -31,7 +31,13 @@ STOP_SECONDS = 10.0  # between asking the server to stop and killing it
 LOGS_KEPT = 20
 NAME_LENGTH = 50  # characters of a model's name in a file's name, which has room for 255 bytes
 OWN_NAME = re.compile(r"\d{8}-\d{6}-(\d{1,10})-")  # of plans and logs: date, time, process
-SETTINGS = ("threads", "context", "max_running", "kv_dtype", "prefix_disk")  # of [inference], for a plan
+SETTINGS = (
+    "inference.threads",
+    "inference.context",
+    "inference.max_running",
+    "inference.kv_dtype",
+    "inference.prefix_disk",
+)  # each for the decision that has its last word's name
 SERVER = [sys.executable, "-m", "kt_core.server"]
 
 
@@ -79,7 +85,7 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
 
 def wished(overrides: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """What the user chose for a plan, and the names of what the settings said and no option."""
-    settings = {name: config.get(f"inference.{name}") for name in SETTINGS}
+    settings = {key.partition(".")[2]: config.get(key) for key in SETTINGS}
     settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
     return {**given, **settings}, set(settings)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from kt_core.errors import DoesNotFit
 from kt_core.machine import memory_decision
+from kt_core.machine.simulate import KEPT_SHARE
 from kt_core.messages import language, t
 from kt_core.plan import memory
 from kt_core.plan.cache import usual_kv_dtype
@@ -67,8 +68,10 @@ def _nearest(
         found.append(t("plan.nearest_form", names=", ".join(smaller)))
     else:
         found.append(t("plan.nearest_no_form" if others else "plan.nearest_smaller"))
-    kept = machine.memory_total - have  # by the system and other programs
-    found.append(t("plan.nearest_memory", size=_gib(least_bytes(spec, context, dtype) + kept)))
+    needed = least_bytes(spec, context, dtype)
+    # The system and other programs keep what they keep here, and more on a larger machine
+    enough = max(needed + machine.memory_total - have, int(needed / (1 - KEPT_SHARE)))
+    found.append(t("plan.nearest_memory", size=f"{-(-enough // _GIB)} GiB"))
     return found
 
 

@@ -63,10 +63,9 @@ def test_what_is_proposed_fits(ram: int, context: int, name: str) -> None:
     if shorter := re.search(r"--context (\d+)", text):
         assert 0 < int(shorter[1]) < context and refusal(f"{ram}GiB", name, int(shorter[1])) is None
         assert refusal(f"{ram}GiB", name, int(shorter[1]) + 64) is not None
-    enough = re.search(r"a machine with ([\d.]+) GiB", text)
-    assert enough and float(enough[1]) > ram
-    more = float(enough[1]) * 1.04 + 0.1  # a larger system keeps more for itself
-    assert refusal(f"{more:.2f}GiB", name, context) is None
+    enough = re.search(r"a machine with (\d+) GiB", text)
+    assert enough and refusal(f"{enough[1]}GiB", name, context) is None
+    assert refusal(f"{int(enough[1]) - 1}GiB", name, context) is not None
 
 
 def test_a_context_beyond_the_training_is_refused() -> None:
