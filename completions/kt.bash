@@ -28,6 +28,7 @@ _kt() {
         --api-key) COMPREPLY=($(compgen -W 'general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system' -- "$current")); return ;;
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
+        --simulate) :; return ;;
         --url) :; return ;;
         --model|-m) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -47,8 +48,9 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
+        'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
@@ -74,6 +76,7 @@ _kt() {
     if [[ $current != -* ]]; then
         case "$path" in
             'kt run') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt plan') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;

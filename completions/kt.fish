@@ -6,6 +6,7 @@ function __kt_wants_file
     or not string match -q -- "$word*" (kt model list --quiet 2>/dev/null)
 end
 complete -c kt -n __fish_use_subcommand -a run -d 'Run a model: serve it, or answer one question'
+complete -c kt -n __fish_use_subcommand -a plan -d 'Show how a model would run, before any download'
 complete -c kt -n __fish_use_subcommand -a chat -d 'Talk to a running server'
 complete -c kt -n __fish_use_subcommand -a model -d 'List, download and delete models'
 complete -c kt -n __fish_use_subcommand -a config -d 'Read and change the settings'
@@ -44,6 +45,15 @@ complete -c kt -n '__fish_seen_subcommand_from run' -l color -x -a 'auto always 
 complete -c kt -n '__fish_seen_subcommand_from run' -l help -s h -d 'Show this help and exit'
 complete -c kt -n '__fish_seen_subcommand_from run' -a '(kt model list --quiet 2>/dev/null)'
 complete -c kt -n '__fish_seen_subcommand_from run; and __kt_wants_file' -F
+complete -c kt -n '__fish_seen_subcommand_from plan' -l simulate -x -d 'Plan for another machine: cpu=NAME:SOCKETS,ram=SIZE,gpu=NAME:COUNT,disk=SIZE; default: all as on this machine'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l context -x -d 'Longest conversation in tokens; default: the model'\''s, or what fits in memory'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l hub -d 'Read the headers of the repository, without its weights'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l json -d 'Write results and errors to stdout as JSON, one document a line'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l quiet -s q -d 'Only results, and of lists only the names'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l color -x -a 'auto always never' -d 'When to use colour; the setting general.color, NO_COLOR and FORCE_COLOR count too'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l help -s h -d 'Show this help and exit'
+complete -c kt -n '__fish_seen_subcommand_from plan' -a '(kt model list --quiet 2>/dev/null)'
+complete -c kt -n '__fish_seen_subcommand_from plan; and __kt_wants_file' -F
 complete -c kt -n '__fish_seen_subcommand_from chat' -l url -x -d 'Address of the server; default: the newest one that runs here'
 complete -c kt -n '__fish_seen_subcommand_from chat' -l model -s m -x -d 'Name of the model; default: the server'\''s first'
 complete -c kt -n '__fish_seen_subcommand_from chat' -l system -s s -x -d 'System prompt; default: the setting chat.system'

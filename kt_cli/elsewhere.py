@@ -1,7 +1,7 @@
 """What other programs of this kind call things, and what does the same here: command -> word -> what to type."""
 
 _SERVE, _PULL, _LIST, _REMOVE = "kt run NAME", "kt model pull NAME", "kt model list", "kt model rm NAME"
-_PLAN, _DOCTOR, _HELP = "kt run NAME --dry-run", "kt doctor", "kt --help"
+_PLAN, _DOCTOR, _HELP = "kt plan NAME", "kt doctor", "kt --help"
 
 COMMANDS: dict[str, dict[str, str]] = {
     "kt": {
@@ -10,7 +10,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("pull", "download"), _PULL),
         **dict.fromkeys(("list", "ls", "models"), _LIST),
         **dict.fromkeys(("rm", "remove", "delete"), _REMOVE),
-        **dict.fromkeys(("plan", "show", "info", "explain"), _PLAN),
+        **dict.fromkeys(("show", "info", "explain", "fit", "estimate"), _PLAN),
         **dict.fromkeys(("ps", "status", "probe", "check", "logs"), _DOCTOR),
         **dict.fromkeys(("bench", "benchmark"), "kt microbench moe"),
         "help": _HELP,

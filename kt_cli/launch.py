@@ -31,6 +31,13 @@ STOP_SECONDS = 10.0  # between asking the server to stop and killing it
 LOGS_KEPT = 20
 NAME_LENGTH = 50  # characters of a model's name in a file's name, which has room for 255 bytes
 OWN_NAME = re.compile(r"\d{8}-\d{6}-(\d{1,10})-")  # of plans and logs: date, time, process
+SETTINGS = (
+    "inference.threads",
+    "inference.context",
+    "inference.max_running",
+    "inference.kv_dtype",
+    "inference.prefix_disk",
+)  # each for the decision that has its last word's name
 SERVER = [sys.executable, "-m", "kt_core.server"]
 
 
@@ -65,23 +72,27 @@ def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFile
 
 def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
     """Probe the machine, read the headers, decide."""
-    from kt_core.machine import probe, profile
+    from kt_core.machine import hardware, probe
     from kt_core.machine.folder import free_bytes
     from kt_core.models import read_spec
     from kt_core.plan import make_plan as decide
 
-    settings = {
-        "threads": config.get("inference.threads"),
-        "context": config.get("inference.context"),
-        "max_running": config.get("inference.max_running"),
-        "kv_dtype": config.get("inference.kv_dtype"),
-        "prefix_disk": config.get("inference.prefix_disk"),
-    }
-    settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
-    given = {name: value for name, value in overrides.items() if value is not None}
+    wishes, settings = wished(overrides)
     machine = probe()
     free = free_bytes(paths.cache_dir())
-    plan = decide(machine, files, read_spec(files), {**given, **settings}, profile.of(machine), free)
+    return marked(decide(machine, files, read_spec(files), wishes, hardware.expected(machine), free), settings)
+
+
+def wished(overrides: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """What the user chose for a plan, and the names of what the settings said and no option."""
+    settings = {key.partition(".")[2]: config.get(key) for key in SETTINGS}
+    settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
+    given = {name: value for name, value in overrides.items() if value is not None}
+    return {**given, **settings}, set(settings)
+
+
+def marked(plan: Plan, settings: set[str]) -> Plan:
+    """The plan, with the settings named as the source of what they decided."""
     return replace(
         plan, decisions=tuple(replace(d, source="config") if d.name in settings else d for d in plan.decisions)
     )

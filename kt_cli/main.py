@@ -23,6 +23,7 @@ from kt_core.messages import set_language, t
 # name -> message key of its help. A command is one file kt_cli/commands/<name>.py with an `app`.
 COMMANDS: dict[str, str] = {
     "run": "run.help",
+    "plan": "plan.help",
     "chat": "chat.help",
     "model": "model.help",
     "config": "cli.config_help",

@@ -1,6 +1,6 @@
 """What `kt model show` says of a model: sizes, storage, cache, parsers, what is special."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from kt_core.models.cache import cache_numbers
 from kt_core.models.catalogue import Known
 from kt_core.models.knowledge import quirk_text
 from kt_core.models.spec import describe, read_config_spec
-from kt_core.types import CachePart, ModelSpec
+from kt_core.types import CachePart, ModelFiles, ModelSpec
 
 _CACHE_BYTES = 2  # a number of the cache, in the engine's usual bfloat16
 FILES, CONFIG, HUB, SHAPES = "files", "config", "hub", "shapes"
@@ -25,26 +25,53 @@ SOURCES = {
 }
 
 
-def found(name: str, hub: bool) -> dict[str, Any]:
-    """All that is known of the model called `name`; with `hub`, by the headers of its repository.
+@dataclass(frozen=True)
+class Found:
+    """A model that may be anywhere. `files` has no files where only its configuration or its shapes are known; `source` is
+    a key of SOURCES."""
+
+    files: ModelFiles
+    spec: ModelSpec
+    source: str
+    known: Known | None = None
+
+    @property
+    def name(self) -> str:
+        return self.files.name
+
+    @property
+    def path(self) -> str | None:
+        return self.files.path or None
+
+
+def look(name: str, hub: bool) -> Found:
+    """The model called `name` and its spec; with `hub`, by the headers of its repository.
 
     A model on this disk is read; else built-in shapes answer, else the hub. Raises NotFound, and what the readers raise.
     """
     if config := _config_alone(name):
-        return _data(config.parent.name, read_config_spec(config), CONFIG, None, str(config))
+        return Found(_without_weights(config.parent.name, str(config)), read_config_spec(config), CONFIG)
     known = catalogue.find(name)
     if hub and known and not known.repo:
         raise NotFound("model.no_repository", name=known.name)
     if hub or (known is None and files.repository(name.partition(":")[0]) and not _here(name)):
         read = remote.read_headers(known.repo if known and ":" not in name and known.repo else name)
-        return _data(read.name, describe(read), HUB, known, read.path)
+        return _refined(read, describe(read), HUB, known)
     if known is None or known.path or _here(name):
         read = resolve(name)
-        return _data(read.name, describe(read), FILES, known, read.path)
+        return _refined(read, describe(read), FILES, known)
     spec = catalogue.spec(known)
     if spec is None:  # shapes do not say
-        return found(known.repo, hub=True)
-    return _data(known.name, spec, SHAPES, known, None)
+        return look(known.repo, hub=True)
+    return _refined(_without_weights(known.name, ""), spec, SHAPES, known)
+
+
+def _without_weights(name: str, path: str) -> ModelFiles:
+    return ModelFiles(name, path, "safetensors", ())
+
+
+def _refined(read: ModelFiles, spec: ModelSpec, source: str, known: Known | None) -> Found:
+    return Found(read, catalogue.refined(spec, known) if known else spec, source, known)
 
 
 def _config_alone(name: str) -> Path | None:
@@ -68,13 +95,15 @@ def _here(name: str) -> bool:
     return True
 
 
-def _data(name: str, spec: ModelSpec, source: str, known: Known | None, path: str | None) -> dict[str, Any]:
-    spec = catalogue.refined(spec, known) if known else spec
+def found(name: str, hub: bool) -> dict[str, Any]:
+    """All that is known of the model called `name`, as data. Raises as look does."""
+    model = look(name, hub)
+    spec, known = model.spec, model.known
     growing = sum(part.layers * part.numbers for part in spec.cache if not part.window)
     return {
-        "name": name,
-        "source": source,
-        "path": path,
+        "name": model.name,
+        "source": model.source,
+        "path": model.path,
         "aliases": list(known.aliases) if known else [],
         "repos": dict(known.repos) if known else {},
         "spec": asdict(spec),

@@ -179,13 +179,18 @@ def warn(what: str, *more: str) -> None:
 
 def error(failure: KTError) -> None:
     """What happened, why, and what to do next: three lines on stderr, or a JSON document on stdout."""
-    what, why, next_step = failure.lines()
     if _settings.json:
-        kind = type(failure).__name__
-        parts = {"kind": kind, "what": what, "why": why, "next": next_step, "exit_code": failure.exit_code}
-        document({"error": parts})
+        document({"error": error_data(failure)})
         return
+    what, why, next_step = failure.lines()
     _lines_of(paint(t("output.error"), "red bold", sys.stderr) + what, why, next_step)
+
+
+def error_data(failure: KTError) -> dict[str, Any]:
+    """The same as data, for a document that says more."""
+    what, why, next_step = failure.lines()
+    kind = type(failure).__name__
+    return {"kind": kind, "what": what, "why": why, "next": next_step, "exit_code": failure.exit_code}
 
 
 def _lines_of(first: str, *more: str) -> None:

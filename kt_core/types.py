@@ -209,7 +209,7 @@ class Plan:
     decisions: tuple[Decision, ...]
     device_bytes: dict[str, int]  # "cpu", "cuda:0": predicted bytes
     server: ServerSettings
-    # "decode_tokens_per_second": one sequence at most, if nothing but reading weights took time; empty where unmeasured
+    # of one sequence, "decode_tokens_per_second" and "prefill_tokens_per_second"; what cannot be predicted is not there
     predicted: dict[str, float] = field(default_factory=dict)
     memory_parts: dict[str, int] = field(default_factory=dict)  # of "cpu": "weights", "runtime", "rows", "cache"
     version: int = PLAN_VERSION
@@ -256,7 +256,7 @@ class MachineProfile:
     """Measured ceilings of a machine. Written by the bench room, read by planning and tuning."""
 
     fingerprint: dict[str, Any]  # kt_core.machine.profile.fingerprint of the machine
-    measured: float  # when, in seconds since 1970
+    measured: float  # when, in seconds since 1970; 0: never, the rates are what such hardware should reach
     read_rates: dict[int, float]  # threads -> bytes per second read from memory
     unit_rates: dict[str, dict[int, float]]  # arithmetic unit -> threads -> operations per second
     link_rates: dict[str, dict[str, float]]  # "cuda:0" -> "to", "from" -> bytes per second between pinned memory and it

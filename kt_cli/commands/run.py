@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kt_cli import answer, client, keys, launch, output, servers, terminal
+from kt_cli import answer, client, keys, launch, output, planned, servers, terminal
 from kt_cli.help import Command, new_app
 from kt_core import config, paths
 from kt_core.errors import NotFound, UsageError
@@ -21,19 +21,6 @@ ENGINE_VARIABLES = (
     "KT_KERNEL_CPU_VARIANT",
     *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE", "PREFIX_DISK")),
 )
-PARTS = {
-    "weights": "run.memory_weights",
-    "runtime": "run.memory_runtime",
-    "rows": "run.memory_rows",
-    "cache": "run.memory_cache",
-}
-SOURCES = {
-    "user": "run.from_user",
-    "config": "run.from_config",
-    "machine": "run.from_machine",
-    "model": "run.from_model",
-    "default": "run.from_default",
-}
 
 
 @app.command(cls=Command, help="run.help", epilog="run.examples")
@@ -74,9 +61,7 @@ def run(
     overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk}
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
-    question = None
-    if prompt is not None:
-        question = answer.question_from_stdin() if prompt == "-" else answer.check_question(prompt)
+    question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
     server = (host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
@@ -91,11 +76,16 @@ def run(
     plan = launch.make_plan(files, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
     if dry_run:
-        output.result(_plan_data(plan), lambda: _plan_text(plan), names=[_value(d.value) for d in plan.decisions])
+        names = [planned.value(d.value) for d in plan.decisions]
+        output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
     elif question is None:
         _serve(plan)
     else:
         _answer_once(plan, question, system, options)
+
+
+def _question(prompt: str) -> str:
+    return answer.question_from_stdin() if prompt == "-" else answer.check_question(prompt)
 
 
 def _reject_without_prompt(given: dict[str, Any]) -> None:
@@ -187,20 +177,6 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
 
 
 def _plan_text(plan: Plan) -> str:
-    rows = [(d.name, _value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
-    header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
-    memory = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
-    memory += [("", t(PARTS[name]), f"~{output.size(count)}") for name, count in plan.memory_parts.items()]
-    most = plan.predicted.get("decode_tokens_per_second")
-    memory += [(t("run.predicted"), "", t("run.tokens_per_second", rate=f"{most:.3g}"))] if most else []
     address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)
     title = output.folded(t("run.plan_title", name=plan.model.name, path=Path(plan.model.path)), sys.stdout)
-    return "\n".join([title, "", output.table(rows, header), "", output.table(memory), address])
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return (output.listed if any(isinstance(item, dict) for item in value) else ",".join)(map(_value, value))
-    if isinstance(value, dict):  # a pool of threads
-        return t("run.pool" if value["node"] is None else "run.pool_node", **value)
-    return t("run.auto") if value is None else str(value)
+    return "\n".join([title, "", planned.decisions(plan), "", planned.figures(plan), address])

@@ -39,6 +39,47 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "the control group's cpuset has {limit} of {cpus} CPUs",
         "控制组的 cpuset 含 {cpus} 个 CPU 中的 {limit} 个",
     ),
+    "machine.several_named": (
+        "Several are called {name}.\nThey are: {names}.\nName one of them.",
+        "有多个名为 {name} 的硬件。\n包括：{names}。\n请指明其中一个。",
+    ),
+    "machine.unknown_cpu": (
+        "kt has no figures of a CPU called {name}.\nIt has those of: {names}.\nTake the nearest one of them.",
+        "kt 没有名为 {name} 的 CPU 的数据。\n已有：{names}。\n请选择最接近的一个。",
+    ),
+    "machine.unknown_cpu_near": (
+        "kt has no figures of a CPU called {name}.\nNames that are near: {names}.\nTake one of them.",
+        "kt 没有名为 {name} 的 CPU 的数据。\n相近的名称：{names}。\n请选择其中一个。",
+    ),
+    "machine.unknown_gpu": (
+        "kt has no figures of a GPU called {name}.\nIt has those of: {names}.\nTake the nearest one of them, or leave gpu= out.",
+        "kt 没有名为 {name} 的 GPU 的数据。\n已有：{names}。\n请选择最接近的一个，或不写 gpu=。",
+    ),
+    "machine.unknown_gpu_near": (
+        "kt has no figures of a GPU called {name}.\nNames that are near: {names}.\nTake one of them, or leave gpu= out.",
+        "kt 没有名为 {name} 的 GPU 的数据。\n相近的名称：{names}。\n请选择其中一个，或不写 gpu=。",
+    ),
+    "machine.simulated_part": (
+        "--simulate cannot read {part!r}.\nIt takes parts with commas between them, each of {keys} once, as in cpu=xeon-6454s:2,ram=64GiB.\n"
+        "Write it like that.",
+        "--simulate 无法理解“{part}”。\n各部分以逗号分隔，{keys} 各至多一次，例如 cpu=xeon-6454s:2,ram=64GiB。\n请按此格式书写。",
+    ),
+    "machine.simulated_count": (
+        "--simulate cannot read the count in {part}.\nIt is a whole number from 1 behind the name, as in cpu=xeon-6454s:2.\nWrite it like that, or leave it out for 1.",
+        "--simulate 无法理解 {part} 中的数量。\n数量为名称后不小于 1 的整数，例如 cpu=xeon-6454s:2。\n请按此书写，省略则为 1。",
+    ),
+    "machine.simulated_size": (
+        "--simulate cannot read the size in {part}.\nA size is like 64GiB or 2TB.\nWrite it like that.",
+        "--simulate 无法理解 {part} 中的大小。\n大小形如 64GiB 或 2TB。\n请按此书写。",
+    ),
+    "machine.simulated_sockets": (
+        "No machine has {sockets} sockets with {name}.\nThere are at most {most}.\nGive fewer.",
+        "没有装 {sockets} 路 {name} 的机器。\n最多 {most} 路。\n请减少路数。",
+    ),
+    "machine.simulated_gpus": (
+        "{count} GPUs are too many for one machine.\nkt takes {most} at most.\nGive fewer.",
+        "一台机器放不下 {count} 块 GPU。\n最多 {most} 块。\n请减少数量。",
+    ),
     "machine.memory_ram": ("all of the memory, {size}", "全部内存 {size}"),
     "machine.memory_cgroup": (
         "the control group may use {size} (memory: {ram})",

@@ -1,6 +1,71 @@
 """Messages of the plan room: reasons of decisions, and refusals."""
 
 MESSAGES: dict[str, tuple[str, str]] = {
+    "plan.help": (
+        "Show how a model would run, before any download\n"
+        "Tells what kt would decide and why, the memory that it takes and about how fast it is, on this machine or on another "
+        "one. A model that does not fit ends with exit code 3 and what would fit.",
+        "在下载之前查看模型将如何运行\n显示 kt 会作出的决定及理由、所需内存和大致速度，可用于本机或其他机器。放不下时退出码为 3，并给出可行的方案。",
+    ),
+    "plan.examples": (
+        "kt plan qwen3-30b-a3b\nkt plan r1 --context 32768\n"
+        "kt plan r1 --simulate cpu=xeon-6454s:2,ram=1TiB,gpu=rtx-4090,disk=2TiB\nkt plan OWNER/MODEL:Q4_K_M --json",
+        "kt plan qwen3-30b-a3b\nkt plan r1 --context 32768\n"
+        "kt plan r1 --simulate cpu=xeon-6454s:2,ram=1TiB,gpu=rtx-4090,disk=2TiB\nkt plan OWNER/MODEL:Q4_K_M --json",
+    ),
+    "plan.simulate": (
+        "Plan for another machine: cpu=NAME:SOCKETS,ram=SIZE,gpu=NAME:COUNT,disk=SIZE; default: all as on this machine",
+        "为另一台机器制定计划：cpu=NAME:SOCKETS,ram=SIZE,gpu=NAME:COUNT,disk=SIZE；默认均按本机",
+    ),
+    "plan.title": ("Plan for {name} on {cpu} with {memory}", "{name} 在 {cpu}（内存 {memory}）上的计划"),
+    "plan.model_from": ("Model: {source}.", "模型：{source}。"),
+    "plan.download_size": ("To download: {size}; free on the disk: {free}.", "需下载：{size}；磁盘空闲：{free}。"),
+    "plan.no_gpu_yet": (
+        "This version computes on the CPU alone: the plan leaves out {gpus}.",
+        "此版本只用 CPU 计算：计划未使用 {gpus}。",
+    ),
+    "plan.speed_basis": ("Speed: {reason}.", "速度：{reason}。"),
+    "plan.speed_measured": (
+        "by the rates measured on this machine; a longer context is slower",
+        "依据本机实测速率；上下文越长越慢",
+    ),
+    "plan.speed_expected": (
+        "not measured; {cpu} with all memory channels filled should read {rate} GB/s, and be slower with a longer context. "
+        "On that machine, kt microbench ceilings measures it",
+        "未经实测；{cpu} 插满内存通道时读取应达 {rate} GB/s，上下文越长越慢。可在该机器上用 kt microbench ceilings 实测",
+    ),
+    "plan.speed_unknown": (
+        "not predicted, since nothing is measured here and kt has no figures of this CPU; kt microbench ceilings measures it",
+        "无法预测：本机未实测，kt 也没有该 CPU 的数据；可用 kt microbench ceilings 实测",
+    ),
+    "plan.speed_scalar": (
+        "not predicted, since kt has only portable kernels for {architecture}, which do not reach the memory's rate",
+        "无法预测：kt 对 {architecture} 只有通用内核，达不到内存速率",
+    ),
+    "plan.fit_memory": (
+        "Model {name} does not fit in memory: {short} are missing.\n"
+        "It takes at least {needed} ({weights} of it weights); {available} are available of {limit}.\n{nearest}",
+        "内存放不下模型 {name}：缺少 {short}。\n至少需要 {needed}（其中权重 {weights}）；可用 {available}，上限为{limit}。\n{nearest}",
+    ),
+    "plan.fit_disk": (
+        "Model {name} does not fit on the disk: {short} are missing.\nIts files take {needed}; {free} are free.\n"
+        "Free as much, or put models on another disk: kt config set paths.models DIR",
+        "磁盘放不下模型 {name}：缺少 {short}。\n文件需要 {needed}；空闲 {free}。\n"
+        "请腾出空间，或把模型放到其他磁盘：kt config set paths.models DIR",
+    ),
+    "plan.fit_untrained": (
+        "Model {name} was not made for a context of {context} tokens.\nIt was trained for {trained}; beyond that its answers decay.\n"
+        "Use --context {trained}, or leave it out.",
+        "模型 {name} 不支持 {context} 个 token 的上下文。\n它只训练到 {trained}；超出后回答质量会下降。\n请使用 --context {trained}，或不指定。",
+    ),
+    "plan.nearest_context": ("It fits with --context {context}.", "使用 --context {context} 可放下。"),
+    "plan.nearest_form": ("In another format it fits: {names}.", "换一种格式可放下：{names}。"),
+    "plan.nearest_no_form": (
+        "No other published format that kt has the shapes of fits.",
+        "kt 知道规模的其他发布格式也都放不下。",
+    ),
+    "plan.nearest_smaller": ("Take a smaller model or quantization.", "请换更小的模型或量化。"),
+    "plan.nearest_memory": ("As it is, it takes a machine with {size}.", "保持原样需要内存为 {size} 的机器。"),
     "plan.download": (
         "{name} was not downloaded: it cannot fit in memory.\n"
         "Its weights take {needed}; this machine has {total}.\n"

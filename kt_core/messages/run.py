@@ -150,8 +150,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "run.memory_runtime": ("libraries and tokenizer", "程序库与分词器"),
     "run.memory_rows": ("a step's rows", "一步的中间结果"),
     "run.memory_cache": ("keys and values", "键和值"),
-    "run.predicted": ("predicted, by memory's read rate", "按内存读取速率预测"),
-    "run.tokens_per_second": ("<= {rate} tok/s", "<= {rate} tok/s"),
+    "run.predicted": ("Predicted speed", "预测速度"),
+    "run.predicted_decode": ("answers, one at a time", "单个回答"),
+    "run.predicted_prefill": ("prompts of 512 tokens", "512 个 token 的提示"),
+    "run.tokens_per_second": ("~{rate} tok/s", "~{rate} tok/s"),
     "run.no_state": (
         "{folder} cannot be written to.\n{reason}\nXDG_STATE_HOME can name another place for logs and state.",
         "无法写入 {folder}。\n{reason}\n可用 XDG_STATE_HOME 指定存放日志与状态的位置。",

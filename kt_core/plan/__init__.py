@@ -8,7 +8,7 @@ from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.machine import CORES, FAST_CORES, default_threads
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
-from kt_core.plan import cache, disk, memory
+from kt_core.plan import cache, disk, memory, speed
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
 
@@ -39,7 +39,7 @@ def make_plan(
     disk_free: int = 0,
 ) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
-    `profile`, this machine's measured ceilings, adds a prediction and decides nothing. `disk_free` are bytes where
+    `profile`, the machine's ceilings, adds a prediction and decides nothing. `disk_free` are bytes where
     prefixes may be kept.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
@@ -74,7 +74,9 @@ def make_plan(
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
     parts = {**memory.parts(spec), "cache": room.value}
     needed = {"cpu": sum(parts.values())}
-    predicted = _predicted(spec, threads.value, profile)
+    # Portable kernels compute so slowly that memory's rate says nothing
+    scalar = decisions[0].value == "scalar"
+    predicted = {} if scalar else speed.predict(machine, spec, threads.value, profile)
     settings = ServerSettings(served_name=files.name)
     return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts)
 
@@ -85,21 +87,11 @@ def check_download(machine: Machine, name: str, nbytes: int) -> None:
         raise DoesNotFit("plan.download", name=name, needed=_gib(nbytes), total=_gib(machine.memory_total))
 
 
-def _predicted(spec: ModelSpec, threads: int, profile: MachineProfile | None) -> dict[str, float]:
-    """The memory's read rate with the nearest measured number of threads, by the bytes that a token reads."""
-    rates = profile.read_rates if profile else {}
-    if not rates:
-        return {}
-    rate = rates[min(rates, key=lambda measured: abs(measured - threads))]
-    return {"decode_tokens_per_second": rate / memory.token_weight_bytes(spec)}
-
-
 def _check_formats(files: ModelFiles, spec: ModelSpec) -> None:
     missing = sorted(set(spec.formats) - set(KERNEL_FORMATS))
     if missing:
-        tensors = "; ".join(
-            f"{form}: {', '.join(names)}" for form, names in model_spec.examples(files, missing).items()
-        )
+        found = model_spec.examples(files, missing) if files.files else {form: ["?"] for form in missing}
+        tensors = "; ".join(f"{form}: {', '.join(names)}" for form, names in found.items())
         raise Unsupported("plan.formats", name=files.name, tensors=tensors, supported=", ".join(KERNEL_FORMATS))
 
 

@@ -17,10 +17,13 @@ def weight_bytes(spec: ModelSpec) -> int:
 
 
 def token_weight_bytes(spec: ModelSpec) -> int:
-    """What one token reads of the weights: of the routed experts its own share, of the rest everything."""
+    """What one token of text reads of the weights: of the routed experts its own share, of an embedding that is no head too
+    a row, of layers that predict further and of vision nothing, of the rest everything."""
+    unread: list[str] = [part for part in ("vision", "mtp") if part in spec.bytes_by_part]
+    unread += ["embedding"] if {"embedding", "head"} <= spec.bytes_by_part.keys() else []
     experts = spec.bytes_by_part.get("experts", 0)
     used = experts * spec.experts_per_token // spec.experts if spec.experts else experts
-    return weight_bytes(spec) - experts + used
+    return weight_bytes(spec) - sum(spec.bytes_by_part[part] for part in unread) - experts + used
 
 
 def parts(spec: ModelSpec) -> dict[str, int]:

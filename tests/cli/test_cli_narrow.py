@@ -53,7 +53,17 @@ def test_help(columns: int, language: str, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(
     "args",
-    ["model list", "config list", "doctor", "rum", "config set server.port x", "model path nosuch", "run nosuch"],
+    [
+        "model list",
+        "config list",
+        "doctor",
+        "rum",
+        "config set server.port x",
+        "model path nosuch",
+        "run nosuch",
+        "plan r1 --simulate cpu=9654:2,ram=2TiB,gpu=4090,disk=2TiB",
+        "plan r1 --simulate ram=9GiB",
+    ],
 )
 def test_commands(columns: int, args: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["kt"])

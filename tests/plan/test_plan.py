@@ -8,7 +8,7 @@ import pytest
 from kt_core import config
 from kt_core.bench.scaled import KINDS, random_matrix
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
-from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory
+from kt_core.plan import KERNEL_FORMATS, MOST_THREADS, check_download, make_plan, memory, speed
 from kt_core.plan.tiers import TIERS
 from kt_core.types import Machine, MachineProfile, ModelFiles, ModelSpec, Node, Plan
 
@@ -364,9 +364,10 @@ def test_a_profile_predicts_and_decides_nothing() -> None:
     made = make_plan(machine(), FILES, spec(), {}, profile)
     assert plain.predicted == {}
     assert made.decisions == plain.decisions
-    assert made.predicted["decode_tokens_per_second"] == pytest.approx(50e9 / (2.5 * GIB))
+    share = speed.DECODE_SHARE
+    assert made.predicted["decode_tokens_per_second"] == pytest.approx(share * 50e9 / (2.5 * GIB))
     nearest = make_plan(machine(), FILES, spec(), {"threads": 2}, profile)
-    assert nearest.predicted["decode_tokens_per_second"] == pytest.approx(10e9 / (2.5 * GIB))
+    assert nearest.predicted["decode_tokens_per_second"] == pytest.approx(share * 10e9 / (2.5 * GIB))
     empty = MachineProfile({}, 0.0, {}, {}, {})
     assert make_plan(machine(), FILES, spec(), {}, empty).predicted == {}
 

@@ -1,0 +1,47 @@
+"""How a plan looks to a person: its decisions, and the memory and speed that follow from them."""
+
+from typing import Any
+
+from kt_cli import output
+from kt_core.messages import t
+from kt_core.types import Plan
+
+PARTS = {
+    "weights": "run.memory_weights",
+    "runtime": "run.memory_runtime",
+    "rows": "run.memory_rows",
+    "cache": "run.memory_cache",
+}
+SOURCES = {
+    "user": "run.from_user",
+    "config": "run.from_config",
+    "machine": "run.from_machine",
+    "model": "run.from_model",
+    "default": "run.from_default",
+}
+SPEEDS = {"decode_tokens_per_second": "run.predicted_decode", "prefill_tokens_per_second": "run.predicted_prefill"}
+
+
+def decisions(plan: Plan) -> str:
+    rows = [(d.name, value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
+    header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
+    return output.table(rows, header)
+
+
+def figures(plan: Plan) -> str:
+    """Memory by device and part, and tokens a second."""
+    rows = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
+    rows += [("", t(PARTS[name]), f"~{output.size(count)}") for name, count in plan.memory_parts.items()]
+    speeds = [
+        (t(SPEEDS[name]), t("run.tokens_per_second", rate=f"{rate:.3g}")) for name, rate in plan.predicted.items()
+    ]
+    rows += [("" if number else t("run.predicted"), *speed) for number, speed in enumerate(speeds)]
+    return output.table(rows)
+
+
+def value(chosen: Any) -> str:
+    if isinstance(chosen, list | tuple):
+        return (output.listed if any(isinstance(item, dict) for item in chosen) else ",".join)(map(value, chosen))
+    if isinstance(chosen, dict):  # a pool of threads
+        return t("run.pool" if chosen["node"] is None else "run.pool_node", **chosen)
+    return t("run.auto") if chosen is None else str(chosen)

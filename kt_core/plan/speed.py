@@ -1,0 +1,61 @@
+"""Predicted tokens a second of one sequence, from a machine's read rate and arithmetic rates: a roofline."""
+
+from kt_core.plan import memory
+from kt_core.plan.cache import UNROUNDED
+from kt_core.types import Machine, MachineProfile, ModelSpec
+
+# Of plain reads, what decoding reaches: 78 to 96 % with kt's own kernels on Zen 4 (docs/benchmarks.md). Designs whose caches
+# or links hold it back more, by what programs with good kernels report of them.
+DECODE_SHARE = 0.8
+SLOWER_DESIGNS = {"granite_rapids": 0.6, "neoverse": 0.7, "ampereone": 0.7, "kunpeng": 0.7, "grace": 0.7}
+# Of a unit's peak, what a prompt reaches, Python and attention included: 44 to 50 % of int8 and 67 to 76 % of bfloat16 on
+# Zen 4; tiles wait for panels, a quarter with 32 rows an expert; float32 is taken to be like bfloat16.
+PROMPT_SHARES = {"tile_bf16": 0.25, "int8": 0.45, "bf16": 0.65, "f32": 0.65}
+PROMPT_TOKENS = 512
+BFLOAT = (
+    "BF16",
+    "FP8_BLOCK",
+    "FP8_CHANNEL",
+    "MXFP8",
+)  # whose activations are bfloat16; a test compares with the kernels
+
+
+def predict(machine: Machine, spec: ModelSpec, threads: int, profile: MachineProfile | None) -> dict[str, float]:
+    """ "decode_tokens_per_second" while the context is short, and "prefill_tokens_per_second" of a prompt of PROMPT_TOKENS;
+    what the profile, or the model's headers, say too little for is left out."""
+    if profile is None or not profile.read_rates:
+        return {}
+    read = _nearest(profile.read_rates, threads) * decode_share(machine.generation)
+    found = {"decode_tokens_per_second": read / memory.token_weight_bytes(spec)}
+    # A prompt's tokens look up their rows of the embedding, and the last one alone meets the head
+    ends = sum(spec.parameters_by_part.get(part, 0) for part in ("embedding", "head"))
+    work = 2 * (spec.active_parameters - ends) * PROMPT_TOKENS
+    rate = _prompt_rate(spec, threads, profile)
+    if work > 0 and rate:
+        seconds = max(work / rate, memory.weight_bytes(spec) / read)
+        found["prefill_tokens_per_second"] = PROMPT_TOKENS / seconds
+    return found
+
+
+def decode_share(design: str) -> float:
+    """Of plain reads, what decoding reaches on a CPU of this design, as Machine.generation has it."""
+    return next((share for name, share in SLOWER_DESIGNS.items() if design.startswith(name)), DECODE_SHARE)
+
+
+def unit_of(form: str) -> str:
+    """The vector unit that a stored format's products are made with."""
+    return "f32" if form in UNROUNDED else "bf16" if form in BFLOAT else "int8"
+
+
+def _prompt_rate(spec: ModelSpec, threads: int, profile: MachineProfile) -> float:
+    """Operations a second: with tiles, else with the unit of most weights, else in float32; 0 where nothing is known."""
+    most = max(spec.formats, key=lambda form: spec.formats[form], default="F32")
+    for unit in ("tile_bf16", unit_of(most), "f32"):
+        if profile.unit_rates.get(unit) and not (unit == "tile_bf16" and most in UNROUNDED):
+            return _nearest(profile.unit_rates[unit], threads) * PROMPT_SHARES[unit]
+    return 0.0
+
+
+def _nearest(rates: dict[int, float], threads: int) -> float:
+    """The rate with the nearest number of threads."""
+    return rates[min(rates, key=lambda measured: abs(measured - threads))]
