@@ -153,6 +153,7 @@ function place(message) {
     thoughts?.draw();
     note.textContent = message.note ?? "";
     comment.textContent = message.comment ?? "";
+    comment.hidden = !message.comment;
     comment.className = message.failed ? "failed" : "";
     copy.hidden = !message.content;
     if (follow) log.scrollTop = log.scrollHeight;

@@ -28,8 +28,8 @@ export async function look() {
     const info = await json("v1/kt/info");
     $("model").textContent = `${info.model}: ${info.ready ? t("ready") : t("loading", await stage())}`;
     if (info.ready && !panel.hidden) draw(info, await json("slots"), figures(await (await call("metrics")).text()));
-  } catch {
-    $("model").textContent = t("gone");
+  } catch (error) {
+    $("model").textContent = error instanceof TypeError ? t("gone") : error.message; // fetch throws no other
   }
   looking = false;
   timer = setTimeout(look, EVERY);

@@ -55,9 +55,9 @@ export const TEXTS = {
 
 export const language = navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 
-/** The text `key` with its {places} filled. */
+/** The text `key` with its {places} filled. A key that a newer part of the server made up is shown as it is. */
 export function t(key, values = {}) {
-  return TEXTS[language][key].replace(/{(\w+)}/g, (_, name) => values[name]);
+  return (TEXTS[language][key] ?? key).replace(/{(\w+)}/g, (_, name) => values[name]);
 }
 
 /** A number for people: thousands apart, `digits` behind the point. */
