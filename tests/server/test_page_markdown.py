@@ -130,6 +130,6 @@ def test_any_text_in_any_pieces(draw, text):
 def test_hostile_text_costs_little(chromium, draw, unit):
     """A renderer whose work grows with the square of this text's length would take minutes for it."""
     page = chromium.contexts[-1].pages[-1]
-    text = unit * (200_000 // len(unit))
+    text = unit * (100_000 // len(unit))
     drawn = "async (text) => { const { drawer } = await import('/page/markdown.js'); drawer(document.createElement('div'))(text); }"
     page.evaluate(drawn, text)

@@ -51,14 +51,16 @@ function askKey(refused) {
 export async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let whole = false;
   for (;;) {
     const { done, value } = await reader.read();
+    if (done && whole) return;
     if (done) throw new Error(t("broken"));
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     for (const line of lines.filter((line) => line.startsWith("data: "))) {
-      if (line === "data: [DONE]") return;
-      yield JSON.parse(line.slice(6));
+      if (line === "data: [DONE]") whole = true;
+      else yield JSON.parse(line.slice(6));
     }
   }
 }
