@@ -196,6 +196,9 @@ def test_what_a_refusal_says(visit, ask):
     seen = visit(ask("x", max_queue=1), expected="status of 400")
     seen.ask("long " * 2000)
     expect(seen.answered().locator(".failed")).to_contain_text("4096")
+    seen.ask("more")
+    seen.answered()
+    assert [message["role"] for message in seen.asked()["messages"]] == ["user", "user"]  # what never came is not said
 
 
 def test_the_key_is_asked_for_once(visit, serve):
