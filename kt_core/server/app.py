@@ -26,6 +26,7 @@ from kt_core.server import (
     openai,
     openapi,
     outer,
+    page,
     responses,
     slots,
     tokens,
@@ -41,6 +42,7 @@ def build_app(state: State) -> FastAPI:
     app = FastAPI(title="kt", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.kt = state
     app.include_router(health.router)
+    app.include_router(page.router)
     for routes in KEYED:
         app.include_router(routes.router, dependencies=[Depends(_check_key)])
     app.add_exception_handler(KTError, _known)

@@ -11,6 +11,7 @@ import psutil
 from fastapi import APIRouter, Request
 
 from kt_core.server.state import State
+from kt_core.types import Plan
 
 router = APIRouter()
 
@@ -32,7 +33,7 @@ async def info(request: Request) -> dict[str, Any]:
         "spec": asdict(plan.spec) if plan else None,
         "decisions": [asdict(decision) for decision in plan.decisions] if plan else [],
         "predicted": plan.predicted if plan else {},
-        "memory": _memory(plan.device_bytes if plan else {}),
+        "memory": _memory(plan),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
 
@@ -46,10 +47,11 @@ def _kernels() -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-def _memory(planned: dict[str, int]) -> dict[str, Any]:
-    """Bytes: what the plan counted on by device, what this process holds now, what the machine has left."""
+def _memory(plan: Plan | None) -> dict[str, Any]:
+    """Bytes: what the plan counted on by device, and on the CPU by part; what this process holds now, what the machine has left."""
     return {
-        "planned": planned,
+        "planned": plan.device_bytes if plan else {},
+        "parts": plan.memory_parts if plan else {},
         "resident": psutil.Process().memory_info().rss,
         "available": psutil.virtual_memory().available,
     }

@@ -7,6 +7,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))
 
+import browser
 import tinymodel
 from live import Running
 from marked import tokenizer_of
@@ -45,6 +46,12 @@ def server():
     running = Running(State("tiny/model", (), Engine(tinymodel.runner(), tinymodel.tokenizer())))
     yield running
     running.close()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser.chromium() as made:
+        yield made
 
 
 @pytest.fixture
