@@ -25,7 +25,7 @@ _kt() {
         --rules) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --tool-parser) :; return ;;
         --reasoning-parser) :; return ;;
-        --api-key) COMPREPLY=($(compgen -W 'general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system' -- "$current")); return ;;
+        --api-key) :; return ;;
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
         --simulate) :; return ;;

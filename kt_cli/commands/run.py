@@ -48,7 +48,7 @@ def run(
     reasoning_parser: Annotated[
         str | None, typer.Option("--reasoning-parser", help="run.reasoning_parser", metavar="NAME")
     ] = None,
-    api_key: Annotated[str | None, typer.Option("--api-key", help="run.api_key", metavar="KEY")] = None,
+    api_key: Annotated[str | None, typer.Option("--api-key", help="run.api_key", metavar="SECRET")] = None,
     api_key_file: Annotated[
         Path | None, typer.Option("--api-key-file", help="run.api_key_file", metavar="FILE")
     ] = None,

@@ -44,7 +44,7 @@ def render(tokenizer: Any, request: Request, limit: int = sys.maxsize) -> list[i
     """The prompt's token ids. `tokenizer` has gone through plain_tokenizer; safe from several threads at once.
 
     Raises UsageError when the model has no chat template, when the template refuses the messages
-    (with its words), for a template argument that the template does not read, for an empty prompt, and for
+    (with its words), for tools or an argument that the template does not read, for an empty prompt, and for
     a text that cannot be below `limit` tokens; a text that is far longer is not read to its end.
     """
     if request.tokens is not None:
@@ -67,6 +67,8 @@ def chat_text(tokenizer: Any, request: Request) -> str:
     except ValueError as e:
         raise UsageError("engine.no_chat_template") from e
     _check_arguments(template, request.template_args)
+    if request.tools and "tools" not in names_read(template):
+        raise UsageError("engine.no_tools")
     messages = [_plain(message) for message in request.messages or ()]
     try:
         text: str = tokenizer.apply_chat_template(
@@ -83,10 +85,10 @@ def chat_text(tokenizer: Any, request: Request) -> str:
     return text
 
 
-def templates(tokenizer: Any) -> str:
-    """All chat templates of the model, one behind the other; "" without any."""
+def templates(tokenizer: Any) -> list[str]:
+    """All chat templates of the model."""
     template = getattr(tokenizer, "chat_template", None)
-    return "\n".join(template.values()) if isinstance(template, dict) else template or ""
+    return list(template.values()) if isinstance(template, dict) else [template] if template else []
 
 
 def prompt_end(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -108,12 +110,14 @@ def encode(tokenizer: Any, text: str, special: bool) -> list[int]:
 @cache
 def template_arguments(template: str) -> frozenset[str]:
     """The names that a caller may set for a chat template: those it reads and nobody else provides."""
+    return names_read(template) - _PROVIDED
+
+
+@cache
+def names_read(template: str) -> frozenset[str]:
+    """The names that a chat template reads. Raises jinja2.TemplateError for a text that is no template."""
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
-    try:
-        tree = environment.parse(_GENERATION_TAG.sub("", template))
-    except jinja2.TemplateError:
-        return frozenset()  # rendering it will say what is wrong
-    return frozenset(jinja2.meta.find_undeclared_variables(tree)) - _PROVIDED
+    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(_GENERATION_TAG.sub("", template))))
 
 
 def _check_arguments(template: str, names: Iterable[str]) -> None:

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from kt_core.engine import prompt
 from kt_core.engine.config import model_config
 from kt_core.engine.splitting import SPLITTINGS
 from kt_core.errors import BadData, Unsupported
@@ -27,10 +29,10 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
 
     A GGUF file's `header` is read unless it is given. From GGUF, a text gets a first token only where the metadata asks for it, and never a last one.
     Raises BadData for missing or contradictory tokenizer data, Unsupported for a tokenizer of an unknown kind,
-    and what engine.config raises when config.json, which transformers reads too, is at fault.
+    for a chat template that cannot be parsed, and what engine.config raises when config.json, which transformers reads too, is at fault.
     """
     if files.format == "gguf":
-        return from_metadata((header or gguf.read_model(files.path)).metadata, files.path)
+        return _sound(from_metadata((header or gguf.read_model(files.path)).metadata, files.path), files.path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(files.path, trust_remote_code=False, local_files_only=True)
         tokenizer.decode(tokenizer("a 1").input_ids)  # some damage shows only when a text is split
@@ -44,6 +46,16 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
         raise BadData("weights.tokenizer", path=shown(files.path), reason=reason) from error
     if not tokenizer.tokenize("a text, 1 2 3"):  # of no files transformers makes a tokenizer that knows no tokens
         raise BadData("weights.no_tokenizer", path=shown(files.path))
+    return _sound(tokenizer, files.path)
+
+
+def _sound(tokenizer: Any, path: str) -> Any:
+    """The tokenizer. Raises BadData for a chat template that is none: no chat could ever be rendered."""
+    for template in prompt.templates(tokenizer):
+        try:
+            prompt.names_read(template)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise BadData("weights.chat_template", path=shown(path), reason=shown(str(error))) from None
     return tokenizer
 
 

@@ -3,8 +3,8 @@
 MESSAGES: dict[str, tuple[str, str]] = {
     # help pages
     "cli.help": (
-        "Run mixture-of-experts language models on CPU and GPU together",
-        "在 CPU 与 GPU 上协同运行混合专家（MoE）大语言模型",
+        "Run mixture-of-experts language models that are too big for a GPU",
+        "运行 GPU 放不下的混合专家（MoE）大语言模型",
     ),
     "cli.help_examples": (
         'kt run demo -p "What is photosynthesis?"\nkt run demo\nkt chat\nkt doctor',

@@ -66,6 +66,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Every token is ruled out, so this answer ends here.\nThe model's logits and logit_bias leave nothing to choose.",
         "所有 token 都被排除，本次回答到此结束。\n模型的 logits 与 logit_bias 没有留下可选的 token。",
     ),
+    "engine.no_tools": (
+        "This model's chat template has no place for tools, so the model would not know of them.\n"
+        "Leave tools out, or take a model that calls tools.",
+        "该模型的聊天模板没有工具的位置，模型无从得知它们。\n请去掉 tools，或改用支持工具调用的模型。",
+    ),
     "engine.no_grammars": (
         "This model's answers cannot be bound to a form: {reason}\nIts tokenizer is of a kind that cannot be read for that.\n"
         "Leave out response_format and its relatives, and tool_choice other than auto and none.",

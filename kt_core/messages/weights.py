@@ -68,6 +68,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The tokenizer of {path} cannot be read.\n{reason}\nDownload the model again.",
         "无法读取 {path} 的分词器。\n{reason}\n请重新下载模型。",
     ),
+    "weights.chat_template": (
+        "The chat template of {path} is not one: {reason}\nDownload the model again, or mend the template.",
+        "{path} 的聊天模板无效：{reason}\n请重新下载模型，或修正模板。",
+    ),
     "weights.no_tokenizer": (
         "There is no tokenizer in {path}.\nNo file in it says which tokens a text is made of.\n"
         "Put the model's tokenizer files there, such as tokenizer.json.",

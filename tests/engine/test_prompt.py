@@ -74,6 +74,15 @@ def test_any_template_fault_is_an_error_of_the_request(template):
     assert e.value.key == "engine.template"
 
 
+def test_tools_that_the_template_does_not_read():
+    """The model would not know of them, and nobody would know that."""
+    request = Request("r", messages=(USER,), tools=({"type": "function", "function": {"name": "f"}},))
+    with pytest.raises(UsageError) as e:
+        render(with_template("{{ messages[0].content }}"), request)
+    assert e.value.key == "engine.no_tools"
+    assert render(with_template("{{ messages[0].content }}{% if tools %}!{% endif %}"), request)
+
+
 def test_no_template():
     with pytest.raises(UsageError) as e:
         render(with_template(None), Request("r", messages=(USER,)))

@@ -298,3 +298,20 @@ def test_a_call_has_to_be_made_in_responses(choice, name):
     chat = Responses.model_validate({"input": "Hi", "tools": [tool], "tool_choice": choice}).chat()
     assert [made.function.model_dump()["parameters"] for made in chat.tools] == [SCHEMA]
     assert (chat.tool_choice.function.name if name else chat.tool_choice) == (name or choice)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"guided_grammar": "start: start"},
+        {"guided_regex": "[^\\x00-\\U0010ffff]"},
+        {"response_format": form({"$ref": "#"})},
+        {"guided_regex": "x" * 200_000},
+        {"guided_choice": ["a"] * 100_000},
+    ],
+    ids=["endless", "nothing", "itself", "long", "many"],
+)
+def test_forms_that_nothing_can_have(server, fields):
+    """Said at once and in words: no step is computed, and nothing of the library's insides comes out."""
+    message = error_of(server.chat(**fields, max_tokens=3), 400, "grammar")
+    assert not re.search(r"panic|backtrace|\d \|", message) and len(message) < 500

@@ -131,6 +131,7 @@ def test_gpt_oss_ends_with_its_call(serve):
     marks = ["<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|end|>"]
     tokenizer = tokenizer_of(marks)
     tokenizer.chat_template = (
+        "{% if tools %}{% endif %}"
         "{% for m in messages %}{{ m.content }}{% endfor %}<|start|>assistant{# <|channel|><|message|> #}"
     )
     text = "<|channel|>commentary to=functions.f json<|message|>{}<|call|><|start|>user<|message|>I made this up"

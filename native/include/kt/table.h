@@ -104,7 +104,7 @@ struct MatmulArgs {
     const uint8_t* const* rows;  // prepared rows
     size_t row_count;
     float* out;
-    size_t out_stride;  // floats, >= 16 * panel_count
+    size_t out_stride;              // floats, >= 16 * panel_count
     bool asks = false;              // for weights ahead of their use, also where few rows meet them
     const uint8_t* next = nullptr;  // weights that are read after these; null: those that follow
 };

@@ -84,6 +84,7 @@ TEMPLATES = {
         end="</s>",
     ),
     "harmony": (
+        "{% if tools %}{{ tools | length }} tools{% endif %}"
         "{% for m in messages %}{% if m.role == 'assistant' %}"
         "{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('content or thinking') }}{% endif %}"
         "{% if m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}"
