@@ -193,7 +193,7 @@ def test_a_chat_template_that_is_none(tmp_path):
     """Found when the model is loaded: no chat could ever be rendered."""
     template = "{% if messages %}x"
     PreTrainedTokenizerFast(tokenizer_object=trained(GPT2), chat_template=template).save_pretrained(tmp_path)
-    with pytest.raises(BadData, match="chat template.*end of template") as e:
+    with pytest.raises(BadData, match=r"chat template.*end of template") as e:
         load_tokenizer(ModelFiles("x", str(tmp_path), "safetensors", ()))
     assert e.value.key == "weights.chat_template"
 
