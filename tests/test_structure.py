@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,9 @@ def test_native_size_budget(path: Path) -> None:
         if line.startswith("}") and start:
             assert number - start < 120, f"{path.relative_to(ROOT)}:{start} has {number - start + 1} lines"
             start = 0
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by name: of two, only the first one's tests would be there."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
