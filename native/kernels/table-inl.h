@@ -53,10 +53,13 @@ struct KernelOf<F> {
     using type = typename F::Kernel;
 };
 
+// Fewer rows than this do not ask ahead in every format.
+constexpr int kAllAsk = 4;
+
 // R rows against one panel. Each row's sum runs over K in the same order for every R, so a row's result
 // does not depend on how rows are grouped.
-template <class F, int R>
-void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, Asking ask) {
+template <class F, int R, bool Always>
+void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, Asking<Always> ask) {
     const uint8_t* rows[R];
     F32x16 sum[R];
     KT_UNROLL for (int r = 0; r < R; ++r) {
@@ -68,10 +71,14 @@ void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, 
 }
 
 template <class F, int R>
-void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, Asking ask) {
+void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, Asking<false> ask,
+               bool always) {
     if constexpr (R > 0) {
-        if (a.row_count - m == R) return row_block<F, R>(a, panel, m, out, ask);
-        last_rows<F, R - 1>(a, panel, m, out, ask);
+        if (a.row_count - m != R) return last_rows<F, R - 1>(a, panel, m, out, ask, always);
+        if constexpr (R < kAllAsk) {
+            if (always) return row_block<F, R>(a, panel, m, out, Asking<true>{ask.bytes, ask.end, ask.jump});
+        }
+        row_block<F, R>(a, panel, m, out, ask);
     }
 }
 
@@ -87,11 +94,11 @@ void matmul(const MatmulArgs& a) {
         const uint8_t* panel = a.panels + p * a.panel_bytes;
         float* const out = a.out + p * kPanelRows;
         size_t m = 0;
-        Asking ask{kAhead, a.asks, end, jump};
-        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ask = {a.panel_bytes, false, end, jump}) {
+        Asking<false> ask{kAhead, end, jump};
+        for (; m + kRowBlock <= a.row_count; m += kRowBlock, ask.bytes = a.panel_bytes) {
             row_block<F, kRowBlock>(a, panel, m, out + m * a.out_stride, ask);
         }
-        last_rows<F, kRowBlock - 1>(a, panel, m, out + m * a.out_stride, ask);
+        last_rows<F, kRowBlock - 1>(a, panel, m, out + m * a.out_stride, ask, a.asks && m == 0);
     }
 }
 

@@ -78,7 +78,7 @@ def test_laptop_of_16_gib() -> None:
     least = 8192 * 50_000  # 16 bits a number
     assert least < cache
     assert cache == pytest.approx((16 - 4) * GIB / 2, rel=0.05) and "half" in reason(made, "cache")
-    runtime = (360 << 20) + 50_000 * 1280
+    runtime = (364 << 20) + 50_000 * 1536
     assert made.memory_parts == {"weights": 4 * GIB, "runtime": runtime, "rows": 2048 * 2048 * 32, "cache": cache}
     assert made.device_bytes == {"cpu": sum(made.memory_parts.values())}
 

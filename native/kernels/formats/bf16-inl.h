@@ -27,7 +27,7 @@ struct BF16 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         for (size_t i = 0; i < k; i += 2) {
             prefetch<R, info.step_bytes, 4>(panel + 32 * i, ask);
             const Pairs w = load_pairs(panel + 32 * i);

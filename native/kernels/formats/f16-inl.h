@@ -17,7 +17,7 @@ struct F16 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         for (size_t i = 0; i < k; ++i) {
             prefetch<R, info.step_bytes, 4>(panel + 32 * i, ask);
             const F32x16 w = load_f16(panel + 32 * i);

@@ -23,7 +23,7 @@ KT_INLINE void put_group(const RowPointers& rows, size_t k, uint8_t* q) {
 // sum[r] += scale * products of `count` columns, which begin `at` bytes into the prepared rows.
 template <int R, class Factor>
 KT_INLINE void add_fours(const uint8_t* q, size_t count, const uint8_t* const* rows, size_t at, Factor scale,
-                         F32x16* sum, Asking ask) {
+                         F32x16* sum, auto ask) {
     F32x16 part[R][kChains];
     KT_UNROLL for (int r = 0; r < R; ++r) {
         KT_UNROLL for (int c = 0; c < kChains; ++c) part[r][c] = zero_f32();
@@ -84,7 +84,7 @@ struct E4m3Values {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         const F32x16 row_scales = multiply(load_f32(panel), kE4m3Unit);
         const uint8_t *q = panel + 64, *scales = q;
         for (size_t begin = 0; begin < k; begin += F::kStep) {

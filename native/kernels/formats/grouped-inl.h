@@ -38,7 +38,7 @@ struct Grouped {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         for (size_t at = 0; at < k / kGroup * sizeof(Group32);
              at += sizeof(Group32), panel += F::info.step_bytes) {
             prefetch<R, F::info.step_bytes>(panel, ask);

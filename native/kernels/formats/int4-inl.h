@@ -40,7 +40,7 @@ struct INT4 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         const Int4Head head = load_as<Int4Head>(panel);
         panel += kInt4Head;
         const size_t group_bytes = head.group / kGroup * sizeof(Group32);

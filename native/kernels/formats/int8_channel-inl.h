@@ -29,7 +29,7 @@ struct INT8_CHANNEL {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         const F32x16 d = load_f32(panel);
         panel += 64;
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); at += sizeof(Group32), panel += 512) {

@@ -51,7 +51,7 @@ struct NVFP4 {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         const size_t groups = k / kGroup;
         for (size_t g = 0, at = 0; g < groups; ++g, at += sizeof(Group32)) {
             const uint8_t *const scales = scales_of(panel, g), *const q = nibbles_of(panel, g);

@@ -137,7 +137,7 @@ struct SuperBlock {
 
     template <int R>
     static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                Asking ask) {
+                                auto ask) {
         alignas(64) uint8_t buffer[F::kBuffer], scratch[kScratch];
         for (size_t at = 0; at < k / kGroup * sizeof(Group32); panel += F::info.step_bytes) {
             const Subs subs = F::subs(panel, buffer);
