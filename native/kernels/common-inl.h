@@ -41,8 +41,8 @@ KT_INLINE uint16_t f32_to_bf16(float x) {
 }
 
 // How far ahead of their use weights are asked for, and where reading ends, to go on `jump` further. Always:
-// also with fewer rows than a format wants. A type and no branch: with a branch one row of Q6_K and of Q5_0 fell
-// below the 60 % of read that tests/bench/test_speed.py asks for on Zen 4.
+// also with fewer rows than a format wants. A type and no branch: with a branch one row of Q6_K and of Q5_0
+// fell below the 60 % of read that tests/bench/test_speed.py asks for on Zen 4.
 template <bool Always>
 struct Asking {
     static constexpr bool always = Always;
