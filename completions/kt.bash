@@ -4,7 +4,7 @@ _kt() {
     local path="kt" words="" files="" word before=""
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path" in
-            'kt'|'kt model'|'kt config'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
+            'kt'|'kt model'|'kt config'|'kt bench'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
         esac
         before="$word"
     done
@@ -32,7 +32,17 @@ _kt() {
         --url) :; return ;;
         --model|-m) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --prompt) :; return ;;
+        --output) :; return ;;
+        --concurrency|-c) :; return ;;
+        --depth) :; return ;;
         --repeats) :; return ;;
+        --seed) :; return ;;
+        --save) :; return ;;
+        --compare) :; return ;;
+        --csv) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --markdown) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --plot) :; return ;;
         --shape) :; return ;;
         --hidden) :; return ;;
         --intermediate) :; return ;;
@@ -48,7 +58,7 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat model config doctor bench microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
@@ -65,6 +75,14 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
+        'kt bench') words='inference compare machine moe linear attention mla --json --quiet -q --color --help -h' ;;
+        'kt bench inference') words='--url --prompt --output --concurrency -c --depth --repeats --threads --seed --api-key --save --compare --csv --markdown --plot --json --quiet -q --color --help -h' ;;
+        'kt bench compare') words='--json --quiet -q --color --help -h' ;;
+        'kt bench machine') words='--threads --repeats --json --quiet -q --color --help -h' ;;
+        'kt bench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
+        'kt bench linear') words='--shape --inputs --outputs --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
+        'kt bench attention') words='--shape --keys --formats --tokens --threads --layers --tier --repeats --check --json --quiet -q --color --help -h' ;;
+        'kt bench mla') words='--keys --tokens --threads --repeats --check --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
         'kt microbench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
@@ -81,6 +99,7 @@ _kt() {
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt bench inference') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
         esac
     fi
     COMPREPLY+=($(compgen -W "$words" -- "$current"))

@@ -19,6 +19,7 @@ PULLED = "kt model list --pulled --quiet 2>/dev/null"
 # help key of an argument that names a model -> what lists such models, and whether a file serves as well
 NAMES = {
     "run.name": (MODELS, True),
+    "bench.name": (MODELS, True),
     "model.any_name": (MODELS, True),
     "model.name": (MODELS, False),
     "model.pulled_name": (PULLED, False),

@@ -39,6 +39,7 @@ SETTINGS = (
     "inference.prefix_disk",
 )  # each for the decision that has its last word's name
 SERVER = [sys.executable, "-m", "kt_core.server"]
+BENCH = [sys.executable, "-m", "kt_core.bench"]
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """`kt microbench`: the machine's ceilings, and the kernels against them."""
 
 import signal
-import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -20,7 +19,6 @@ from kt_core.plan import KERNEL_FORMATS, MOST_THREADS
 from kt_core.types import Machine
 
 app = new_app("microbench.help")
-BENCH = [sys.executable, "-m", "kt_core.bench"]
 DEFAULT_SHAPE = "qwen3-30b-a3b"
 ALL = "all"
 INTERRUPTED = 130
@@ -183,7 +181,7 @@ def attention(
         jobs.ATTENTION,
         size,
         Options(formats or "BF16", tokens or "1,512", threads, layers, tier, repeats, None, check),
-        _numbers(keys, "--keys") or jobs.DEFAULT_KEYS,
+        numbers(keys, "--keys") or jobs.DEFAULT_KEYS,
     )
 
 
@@ -200,7 +198,7 @@ def _measure(kind: str, size: Shape, options: Options, keys: tuple[int, ...] = (
         size,
         formats=_formats(machine, kind, size, options),
         keys=keys,
-        tokens=_numbers(options.tokens, "--tokens") or jobs.DEFAULT_TOKENS,
+        tokens=numbers(options.tokens, "--tokens") or jobs.DEFAULT_TOKENS,
         threads=_threads(options.threads) or (default_threads(machine)[0],),
         tiers=_names(options.tier) or (None,),
         repeats=options.repeats,
@@ -236,7 +234,7 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
 
 
-def _numbers(text: str | None, option: str) -> tuple[int, ...]:
+def numbers(text: str | None, option: str) -> tuple[int, ...]:
     words = _names(text)
     if text is not None and (not words or not all(word.isascii() and word.isdigit() and int(word) for word in words)):
         raise _bad_value(option, t("microbench.a_list"))
@@ -244,7 +242,7 @@ def _numbers(text: str | None, option: str) -> tuple[int, ...]:
 
 
 def _threads(text: str | None) -> tuple[int, ...]:
-    counts = _numbers(text, "--threads")
+    counts = numbers(text, "--threads")
     if max(counts, default=0) > MOST_THREADS:
         raise UsageError("microbench.threads_many", threads=max(counts), most=MOST_THREADS)
     return counts
@@ -261,7 +259,7 @@ def _run(job: Job) -> Found:
     """Run the job in a process of its own. Ctrl-C ends it; what was measured by then is there."""
     found = Found()
     try:
-        with launch.running([*BENCH, "--job", job.text()], f"microbench-{job.kind}") as child:
+        with launch.running([*launch.BENCH, "--job", job.text()], f"microbench-{job.kind}") as child:
             _follow(child, found)
     except KeyboardInterrupt:
         found.interrupted = True

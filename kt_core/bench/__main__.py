@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-from kt_core.bench.job import CEILINGS, Job
+from kt_core.bench.job import CEILINGS, READS, Job
 from kt_core.errors import EnvironmentProblem, KTError
 from kt_core.events import Events, one_line, wait_for_parents_end
 
@@ -33,7 +33,7 @@ def main() -> int:
         logging.exception("an import failed")
         return _failed(EnvironmentProblem("bench.broken_package", reason=one_line(e)), events)
     try:
-        if job.kind != CEILINGS:
+        if job.kind not in (CEILINGS, READS):
             for row in run.rows(job, events.progress, lambda what: events.emit("note", what=what)):
                 events.emit("row", row=row)
             return 0
@@ -41,7 +41,8 @@ def main() -> int:
         for row in ceilings.rows(job, events.progress):
             found.append(row)
             events.emit("row", row=row)
-        events.emit("stored", path=ceilings.store(found))
+        if job.kind == CEILINGS:
+            events.emit("stored", path=ceilings.store(found))
     except KTError as e:
         return _failed(e, events)
     except Exception as e:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kt_core.bench.job import Job
+from kt_core.bench.job import READS, Job
 from kt_core.kernels import ReadProbe, peak_rate, set_threads, units
 from kt_core.machine import probe, profile
 from kt_core.messages import t
@@ -22,7 +22,7 @@ READ = "read"
 def rows(job: Job, progress: Progress) -> Iterator[Row]:
     """`what` ("read", a unit, or "cuda:0 to", "cuda:0 from"), `threads`, and the median, low and high rate a second."""
     memory = ReadProbe(job.probe)
-    total = len(job.threads) * (1 + len(units())) + 2 * torch.cuda.device_count()
+    total = len(job.threads) * (1 + len(_units(job))) + 2 * torch.cuda.device_count()
     for number, row in enumerate(_rows(job, memory)):
         yield row
         progress(t("bench.stage_rows"), number + 1, total, "")
@@ -33,10 +33,15 @@ def _rows(job: Job, memory: ReadProbe) -> Iterator[Row]:
         set_threads(threads)
         memory.rate()  # wakes the threads
         yield _row(READ, threads, memory.rate, job.repeats)
-        for unit in units():
+        for unit in _units(job):
             yield _row(unit, threads, lambda unit=unit: peak_rate(unit, None, SECONDS), job.repeats)  # type: ignore[misc]
-    for index in range(torch.cuda.device_count()):
+    for index in range(0 if job.kind == READS else torch.cuda.device_count()):
         yield from _links(f"cuda:{index}", job.repeats)
+
+
+def _units(job: Job) -> tuple[str, ...]:
+    """What is measured beside memory; a job of READS alone looks at the memory as it is just now."""
+    return () if job.kind == READS else tuple(units())
 
 
 def _row(what: str, threads: int, measure: Callable[[], float], repeats: int) -> Row:

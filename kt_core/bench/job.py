@@ -13,7 +13,7 @@ from kt_core.plan import KERNEL_FORMATS
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Machine
 
-CEILINGS, MOE, LINEAR, ATTENTION = "ceilings", "moe", "linear", "attention"
+CEILINGS, READS, MOE, LINEAR, ATTENTION = "ceilings", "reads", "moe", "linear", "attention"
 OPPONENTS = ("torch",)
 DEFAULT_FORMATS = ("BF16", "Q8_0", "Q4_K")
 DEFAULT_TOKENS = (1, 16, 512)

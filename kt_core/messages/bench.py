@@ -80,4 +80,162 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The bench failed in a way that it should not.\n{reason}\nThe trace is in the log.",
         "测量发生了不应出现的故障。\n{reason}\n调用栈在日志中。",
     ),
+    "bench.help": (
+        "Measure a server's speed, the machine and the kernels; compare runs\n"
+        "Without a command it is kt bench inference: with a NAME a model that runs, or else is started for the run.",
+        "测量服务速度、本机与内核，并比较各次结果\n不带命令即 kt bench inference：给出 NAME 时使用正在运行的该模型，否则为此次测量启动它。",
+    ),
+    "bench.examples": (
+        "kt bench demo\nkt bench demo --prompt 128,2048 --output 64 --concurrency 1,4,8\n"
+        "kt bench --url http://127.0.0.1:30000 --depth 4096 --save today\nkt bench compare yesterday today",
+        "kt bench demo\nkt bench demo --prompt 128,2048 --output 64 --concurrency 1,4,8\n"
+        "kt bench --url http://127.0.0.1:30000 --depth 4096 --save today\nkt bench compare yesterday today",
+    ),
+    "bench.inference_help": (
+        "Send requests of known lengths to a server and time every piece of the answers\n"
+        "Prompts are words in random order, so nothing of them is cached but what --depth asks for; answers have exactly the length "
+        "asked for. Times are as a client sees them: p50 / p90 / p99.",
+        "向服务发送长度已知的请求，并记录回答每一部分的时间\n提示由随机排列的单词组成，除 --depth 指定的部分外不会命中缓存；"
+        "回答长度与要求完全一致。时间为客户端所见：p50 / p90 / p99。",
+    ),
+    "bench.name": ("Model; default: the one that runs", "模型；默认为正在运行的模型"),
+    "bench.url": (
+        "Address of a server, of kt or another with the same API; default: none, a server of this machine",
+        "服务地址，可为 kt 或其他具有相同 API 的服务；默认：无，使用本机的服务",
+    ),
+    "bench.prompt": (
+        "New tokens of a prompt: a list, or ranges such as 64-512; default: 512",
+        "提示中新的 token 数：列表，或 64-512 这样的范围；默认为 512",
+    ),
+    "bench.output": ("Tokens of an answer, likewise; default: 128", "回答的 token 数，同上；默认为 128"),
+    "bench.concurrency": ("Requests at a time, a list; default: 1", "同时进行的请求数，列表；默认为 1"),
+    "bench.depth": (
+        "Tokens before the prompt that the server has in its cache, a list; default: 0",
+        "提示之前已在服务缓存中的 token 数，列表；默认为 0",
+    ),
+    "bench.repeats": ("Rounds of requests in each case; default: 3", "每种情形的请求轮数；默认为 3"),
+    "bench.seed": ("Number that prompts are drawn from; default: 0", "生成提示所用的随机种子；默认为 0"),
+    "bench.api_key": ("Key of the server; default: the key that kt was given", "服务的密钥；默认：kt 已有的密钥"),
+    "bench.save": (
+        "Keep the run under this name, for comparison; default: none",
+        "以此名称保存结果，供比较；默认：不保存",
+    ),
+    "bench.compare": ("Show this earlier run beside it; default: none", "与此前保存的结果并列显示；默认：无"),
+    "bench.csv": ("Write the rows as CSV; default: none", "将各行写为 CSV；默认：无"),
+    "bench.markdown": ("Write the report as markdown; default: none", "将报告写为 markdown；默认：无"),
+    "bench.plot": (
+        "Draw rates and times as a picture (PNG, SVG or PDF); default: none",
+        "将速率与时间绘成图片（PNG、SVG 或 PDF）；默认：无",
+    ),
+    "bench.run": ("Name of a saved run, or a file of one", "已保存结果的名称，或其文件"),
+    "bench.compare_help": (
+        "Two saved runs side by side\nA ratio above 1 means that the second is faster.",
+        "并列显示两次保存的结果\n比值大于 1 表示后一次更快。",
+    ),
+    "bench.mla_help": (
+        "Measure attention over compressed caches, as DeepSeek's models have it\nFor the columns see: kt bench moe --help",
+        "测量压缩缓存上的注意力（DeepSeek 系列模型）\n各列含义见：kt bench moe --help",
+    ),
+    "bench.title": ("{model} at {url}", "{model}，{url}"),
+    "bench.stage": (
+        "{prompt} + {output} tokens, {concurrency} at a time, depth {depth}",
+        "{prompt} + {output} 个 token，并发 {concurrency}，深度 {depth}",
+    ),
+    "bench.bars": ("Tokens a second of all answers together:", "全部回答合计的每秒 token 数："),
+    "bench.column_prompt": ("PROMPT", "提示"),
+    "bench.column_output": ("OUTPUT", "输出"),
+    "bench.column_concurrency": ("AT ONCE", "并发"),
+    "bench.column_depth": ("DEPTH", "深度"),
+    "bench.column_first": ("FIRST TOKEN ms", "首个 token ms"),
+    "bench.column_between": ("BETWEEN ms", "间隔 ms"),
+    "bench.column_request": ("REQUEST ms", "请求 ms"),
+    "bench.column_prefill": ("PREFILL tok/s", "预填充 tok/s"),
+    "bench.column_decode": ("DECODE tok/s", "解码 tok/s"),
+    "bench.column_all": ("ALL tok/s", "合计 tok/s"),
+    "bench.column_failed": ("FAILED", "失败"),
+    "bench.column_case": ("CASE", "情形"),
+    "bench.column_figure": ("FIGURE", "指标"),
+    "bench.column_before": ("BEFORE", "之前"),
+    "bench.column_after": ("AFTER", "之后"),
+    "bench.column_ratio": ("RATIO", "比值"),
+    "bench.figure_prefill_rate": ("prefill, tok/s", "预填充 tok/s"),
+    "bench.figure_decode_rate": ("decode, tok/s", "解码 tok/s"),
+    "bench.figure_output_rate": ("all, tok/s", "合计 tok/s"),
+    "bench.figure_first_token_p50": ("first token, s", "首个 token，秒"),
+    "bench.figure_between_tokens_p50": ("between tokens, s", "token 间隔，秒"),
+    "bench.nothing_common": ("The two runs have no case in common.", "两次结果没有相同的情形。"),
+    "bench.other_machine": ("They were made on different machines.", "两次结果来自不同的机器。"),
+    "bench.beside": (
+        "Decoding alone: {measured} tok/s; predicted {predicted} ({share}).",
+        "单独解码：{measured} tok/s；预测 {predicted}（{share}）。",
+    ),
+    "bench.limit_quota": (
+        "Limited by a CPU quota: {threads} threads share {quota} CPUs. Take that many with --threads, or raise the quota.",
+        "受 CPU 配额限制：{threads} 个线程共用 {quota} 个 CPU。请用 --threads 取相应数量，或提高配额。",
+    ),
+    "bench.limit_threads": (
+        "Limited by too many threads: {threads} on {cores} cores. Let the plan choose, or give --threads {cores}.",
+        "线程过多：{cores} 个核上有 {threads} 个线程。请交由计划决定，或指定 --threads {cores}。",
+    ),
+    "bench.limit_tier": (
+        "Limited by the kernel tier: {tier} was chosen, this CPU runs {best}. Unset KT_KERNEL_CPU_VARIANT, or see: kt doctor",
+        "受内核层级限制：使用了 {tier}，而此 CPU 可运行 {best}。请取消 KT_KERNEL_CPU_VARIANT，或查看：kt doctor",
+    ),
+    "bench.limit_node": (
+        "Limited by where memory lies: {note}",
+        "受内存所在位置限制：{note}",
+    ),
+    "bench.limit_memory": (
+        "Limited by memory that is slower than this machine's: {reads} GB/s just now, {profile} in its profile. Something else uses it; stop that and measure again.",
+        "受内存速度限制：当前 {reads} GB/s，而本机档案为 {profile} GB/s。有其他程序在使用内存；请停止后重新测量。",
+    ),
+    "bench.limit_bandwidth": (
+        "Limited by memory bandwidth, as decoding should be.",
+        "受内存带宽限制；解码理应如此。",
+    ),
+    "bench.limit_arithmetic": ("Limited by arithmetic, as a prompt should be.", "受运算能力限制；提示处理理应如此。"),
+    "bench.limit_unknown": (
+        "It reaches {share} of the prediction, and no known cause explains that. Is the machine idle? Measure it anew: kt bench machine",
+        "仅达到预测的 {share}，且没有已知原因。机器是否空闲？请重新测量：kt bench machine",
+    ),
+    "bench.resident": ("The server holds {size} of memory.", "服务占用 {size} 内存。"),
+    "bench.joules": ("The CPU packages used {joules} J.", "CPU 消耗 {joules} J。"),
+    "bench.written": ("Written: {path}", "已写入：{path}"),
+    "bench.a_failure": ("A request failed: {reason}", "一个请求失败：{reason}"),
+    "bench.all_failed": (
+        "None of {count} requests got an answer.\nThe first one: {reason}\nAsk the server for less, or see its log.",
+        "{count} 个请求都没有得到回答。\n第一个：{reason}\n请减小请求，或查看服务日志。",
+    ),
+    "bench.bad_lengths": (
+        "{option} does not take {text}.\nExpected: numbers above 0 or ranges of them, separated by commas.\nFor example: {option} 128,512-1024",
+        "{option} 不能为 {text}。\n应为大于 0 的数或其范围，以逗号分隔。\n例如：{option} 128,512-1024",
+    ),
+    "bench.bad_name": (
+        "A run cannot be called {name}.\nNames have letters, digits, dots, dashes and underscores, and begin with a letter or digit.\nGive another --save.",
+        "结果不能命名为 {name}。\n名称由字母、数字、点、连字符与下划线组成，并以字母或数字开头。\n请为 --save 换一个名称。",
+    ),
+    "bench.no_run": (
+        "There is no saved run called {name}.\nSaved: {known}.\nKeep one with: kt bench NAME --save {name}",
+        "没有名为 {name} 的已保存结果。\n已保存：{known}。\n保存方法：kt bench NAME --save {name}",
+    ),
+    "bench.bad_run": (
+        "{path} is not a saved run.\n{reason}\nMeasure again with --save.",
+        "{path} 不是已保存的结果。\n{reason}\n请用 --save 重新测量。",
+    ),
+    "bench.no_server": (
+        "No server runs here.\nWithout a model's name there is nothing to start.\nName one: kt bench NAME",
+        "此处没有正在运行的服务。\n未给出模型名称，无法启动。\n请指定：kt bench NAME",
+    ),
+    "bench.no_folder": (
+        "Folder {folder} does not exist.\nThe file would be written there.\nMake it, or name another place.",
+        "文件夹 {folder} 不存在。\n文件将写入该处。\n请创建它，或指定其他位置。",
+    ),
+    "bench.bad_picture": (
+        "{path} is no picture's name.\nPictures are PNG, SVG or PDF.\nEnd the name with .png, for example.",
+        "{path} 不是图片名称。\n图片可为 PNG、SVG 或 PDF。\n请以 .png 等结尾。",
+    ),
+    "bench.no_matplotlib": (
+        'Pictures need matplotlib, which is not installed.\nIt is in kt\'s extra "plot".\nInstall it: pip install matplotlib',
+        '绘图需要 matplotlib，但尚未安装。\n它包含在 kt 的可选组件 "plot" 中。\n请安装：pip install matplotlib',
+    ),
 }

@@ -1,0 +1,67 @@
+"""Runs kept for comparison: one JSON file each in the state folder."""
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kt_core import paths
+from kt_core.errors import BadData, NotFound, UsageError
+
+NAME = re.compile(r"[\w][\w.-]{0,99}")
+VERSION = 1
+KEY = ("prompt", "output", "concurrency", "depth")  # what makes two rows of two runs the same case
+
+
+def folder() -> Path:
+    return paths.state_dir() / "bench"
+
+
+def save(name: str, run: dict[str, Any]) -> Path:
+    """Write the run beside and rename. Raises UsageError for a name that cannot be a file's."""
+    path = _path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps({"version": VERSION, "saved": time.time(), **run}, indent=1), encoding="utf-8")
+    beside.replace(path)
+    return path
+
+
+def load(name: str) -> dict[str, Any]:
+    """A run by its name, or by a path to a file. Raises NotFound, naming those that exist, and BadData."""
+    path = Path(name) if name.endswith(".json") else _path(name)
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        rows = run["rows"]
+        if run["version"] != VERSION or not all(all(key in row for key in KEY) for row in rows):
+            raise ValueError("another version, or no run")
+    except FileNotFoundError as error:
+        raise NotFound("bench.no_run", name=name, known=", ".join(names()) or "-") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadData("bench.bad_run", path=path, reason=error) from error
+    return dict(run)
+
+
+def names() -> list[str]:
+    return sorted(file.stem for file in folder().glob("*.json")) if folder().is_dir() else []
+
+
+def compared(
+    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], rate: str
+) -> list[tuple[str, float, float]]:
+    """(case, before, after) of every case that both runs have, by the figure `rate`."""
+    old = {case_name(row): row for row in before}
+    return [(case, old[case][rate], row[rate]) for row in after if (case := case_name(row)) in old]
+
+
+def case_name(row: dict[str, Any]) -> str:
+    """ "512+128 x4 @0": prompt and output lengths, clients, depth."""
+    return "{prompt}+{output} x{concurrency} @{depth}".format(**{key: row[key] for key in KEY})
+
+
+def _path(name: str) -> Path:
+    if not NAME.fullmatch(name):
+        raise UsageError("bench.bad_name", name=name)
+    return folder() / f"{name}.json"

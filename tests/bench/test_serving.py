@@ -1,0 +1,209 @@
+"""`kt bench`: requests of known lengths, figures of their times, the named limit, saved runs, reports."""
+
+import csv
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+from timed_server import TimedServer
+
+from kt_core.bench.serving import Case, Conditions, Sample, Server, energy, likely_limit, parse_lengths, saved, summary
+from kt_core.bench.serving.figures import PERCENTS, percentile
+from kt_core.bench.serving.workload import Length, words
+from kt_core.errors import BadData, KTError, NotFound, UsageError
+from kt_core.machine import probe
+
+
+def kt(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kt_cli", *args], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(autouse=True)
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("STATE", "CONFIG", "CACHE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
+    monkeypatch.setenv("KT_LANG", "en")
+
+
+def test_percentiles_are_numpys() -> None:
+    chance = random.Random(1)
+    for count in (1, 2, 3, 10, 97):
+        values = [chance.random() for _ in range(count)]
+        for percent in (0, 50, 90, 99, 100):
+            assert percentile(values, percent) == pytest.approx(float(numpy.percentile(values, percent)))
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [("512", [(512, 512)]), ("64, 128", [(64, 64), (128, 128)]), ("5-9,7,5-9", [(5, 9), (7, 7)])],
+)
+def test_lengths(text: str, lengths: list[tuple[int, int]]) -> None:
+    assert [(length.low, length.high) for length in parse_lengths(text, "--prompt")] == lengths
+
+
+@pytest.mark.parametrize("text", ["", "0", "9-5", "a", "1-", "-1", "1,,2", "²"])
+def test_no_lengths(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_lengths(text, "--prompt")
+
+
+def test_prompts_have_no_common_beginning() -> None:
+    chance = random.Random(0)
+    assert len({words(8, chance) for _ in range(64)}) == 64
+
+
+def test_figures_are_the_timetables() -> None:
+    """Against the server's own timetable, and what the definitions say of exact times."""
+    case = Case(Length(20, 20), Length(6, 6), concurrency=3, depth=0, repeats=2)
+    with TimedServer(wait=0.2, gap=0.05) as server:
+        samples = Server(server.url, "timed").run(case, lambda done: None)
+        assert server.most_at_once == 3
+        assert [len(body["prompt"]) for body in server.bodies] == [20] * 6
+        assert len({tuple(body["prompt"]) for body in server.bodies}) == 6
+    row = summary(case, samples)
+    assert (row.requests, row.failed) == (6, 0)
+    assert 0.2 <= row.first_token[0] < 0.35
+    assert 0.05 <= row.between_tokens[0] < 0.08
+    assert row.prefill_rate == pytest.approx(20 / row.first_token[0], rel=0.3)
+    assert 12 < row.decode_rate <= 20
+    assert row.request[0] >= row.first_token[0] + 5 * 0.05
+
+
+def test_exact_figures() -> None:
+    first = Sample(10.0, pieces=[11.0, 11.5, 12.5], ended=12.6, prompt_tokens=100, cached_tokens=50, tokens=4)
+    second = Sample(10.5, pieces=[12.5], ended=12.5, prompt_tokens=100, tokens=1)
+    broken = Sample(10.0, ended=14.0, error="gone")
+    row = summary(Case(Length(100, 100), Length(1, 4), 2, 0, 2), [first, second, broken], 7, 2.0)
+    assert (row.requests, row.failed, row.output) == (3, 1, "1-4")
+    assert row.first_token == pytest.approx(numpy.percentile([1.0, 2.0], PERCENTS))
+    assert row.between_tokens == pytest.approx(numpy.percentile([0.5, 1.0], PERCENTS))
+    assert row.prefill_rate == pytest.approx((50 / 1.0 + 100 / 2.0) / 2)
+    assert row.decode_rate == pytest.approx(3 / 1.5)
+    assert row.output_rate == pytest.approx(5 / 4.0)
+
+
+def test_depth_is_sent_before_every_prompt() -> None:
+    case = Case(Length(4, 4), Length(2, 2), concurrency=1, depth=9, repeats=2)
+    with TimedServer() as server:
+        Server(server.url, "timed").run(case, lambda done: None)
+        before, *asked = [body["prompt"] for body in server.bodies]
+    assert len(before) == 9
+    assert all(prompt[:9] == before and len(prompt) == 13 for prompt in asked)
+
+
+def test_a_server_that_does_not_tokenise_gets_text() -> None:
+    with TimedServer() as server:
+        server.tokenizes = False
+        case = Case(Length(12, 12), Length(2, 2), 1, 0, 1)
+        sample = Server(server.url, "timed").run(case, lambda done: None)[0]
+        assert server.bodies[0]["prompt"].count(" ") == 11
+    assert sample.prompt_tokens == 12
+
+
+def test_nothing_answers() -> None:
+    with pytest.raises(NotFound):
+        Server("http://127.0.0.1:9", "m").warm_up()
+    with TimedServer() as server, pytest.raises(KTError, match="too long by far"):
+        server.refuse = True
+        Server(server.url, "m").warm_up()
+
+
+GOOD = Conditions(threads=2, tier="avx2", best_tier="avx2", reads=30e9, profile_reads=32e9)
+
+
+@pytest.mark.parametrize(
+    ("change", "quota", "measured", "name"),
+    [
+        ({}, 0, 90, "bandwidth"),
+        ({}, 0, 20, "unknown"),
+        ({"threads": 64}, 0, 90, "threads"),
+        ({}, 1.5, 50, "quota"),
+        ({}, 2.5, 90, "bandwidth"),
+        ({"tier": "scalar"}, 0, 5, "tier"),
+        ({"reads": 12e9}, 0, 40, "memory"),
+        ({"note": "memory could not be bound"}, 0, 40, "node"),
+    ],
+)
+def test_the_named_limit(change: dict[str, object], quota: float, measured: float, name: str) -> None:
+    machine = replace(probe(), limits={"quota": quota} if quota else {}, physical_cores=2, allowed_cpus=(0, 1))
+    assert likely_limit(machine, replace(GOOD, **change), measured, 100.0).name == name  # type: ignore[arg-type]
+
+
+def test_energy(tmp_path: Path) -> None:
+    for zone, begin in (("intel-rapl:0", 100), ("intel-rapl:1", 900), ("intel-rapl:0:0", 5)):
+        (tmp_path / zone).mkdir()
+        (tmp_path / zone / "energy_uj").write_text(str(begin * 10**6))
+        (tmp_path / zone / "max_energy_range_uj").write_text(str(1000 * 10**6))
+    with energy.meter(tmp_path) as joules:
+        (tmp_path / "intel-rapl:0" / "energy_uj").write_text(str(130 * 10**6))
+        (tmp_path / "intel-rapl:1" / "energy_uj").write_text(str(50 * 10**6))  # ran over: 100 to the end, 50 more
+        (tmp_path / "intel-rapl:0:0" / "energy_uj").write_text(str(10**9))  # a part of a package
+        assert joules() == pytest.approx(30 + 150)
+    with energy.meter(tmp_path / "none") as joules:
+        assert joules() == 0
+
+
+def test_saved_runs(tmp_path: Path) -> None:
+    row = {"prompt": "8", "output": "4", "concurrency": 1, "depth": 0, "decode_rate": 10.0}
+    saved.save("old", {"rows": [row]})
+    assert saved.names() == ["old"]
+    assert saved.compared(saved.load("old")["rows"], [{**row, "decode_rate": 15.0}], "decode_rate") == [
+        ("8+4 x1 @0", 10.0, 15.0)
+    ]
+    for name in ("../x", "", "a/b", ".hidden"):
+        with pytest.raises(UsageError):
+            saved.save(name, {"rows": []})
+    with pytest.raises(NotFound, match="old"):
+        saved.load("new")
+    for text in ("{", "[]", '{"rows": 3}', '{"version": 1, "rows": [{}]}', '{"version": 9, "rows": []}'):
+        (saved.folder() / "bad.json").write_text(text)
+        with pytest.raises(BadData):
+            saved.load("bad")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    with TimedServer(wait=0.02, gap=0.01) as server:
+        options = ("--url", server.url, "--prompt", "8,4-6", "--output", "3", "-c", "1,2", "--repeats", "1")
+        files = ("--save", "one", "--csv", str(tmp_path / "a.csv"), "--markdown", str(tmp_path / "a.md"))
+        done = kt("bench", *options, *files, "--plot", str(tmp_path / "a.png"), "--json")
+        assert done.returncode == 0, done.stderr
+        run = json.loads(done.stdout)
+        assert [(row["prompt"], row["concurrency"]) for row in run["rows"]] == [
+            ("8", 1), ("8", 2), ("4-6", 1), ("4-6", 2)
+        ]  # fmt: skip
+        assert {"first_token_p50", "between_tokens_p99", "decode_rate"} <= set(run["rows"][0])
+        assert (run["model"], run["limit"]) == ("timed", None)
+        shown = kt("bench", *options, "--compare", "one", "--save", "two")
+    assert "FIRST TOKEN ms" in shown.stdout and "RATIO" in shown.stdout
+    with (tmp_path / "a.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 4
+    assert (tmp_path / "a.md").read_text().count("\n| ") == 6
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    compared = json.loads(kt("bench", "compare", "one", "two", "--json").stdout)
+    assert {entry["figure"] for entry in compared["rows"]} >= {"decode_rate", "first_token_p50"}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--prompt", "0"), 2, "--prompt does not take 0"),
+        (("--depth", "-1"), 2, "--depth"),
+        (("--compare", "none"), 4, "no saved run called none"),
+        (("--plot", "x.txt"), 2, "no picture"),
+        (("--plot", "none/x.png"), 4, "does not exist"),
+        (("--url", "http://127.0.0.1:9"), 4, "127.0.0.1:9"),
+        ((), 4, "No server runs here"),
+        (("no-such-model-anywhere",), 4, "no-such-model-anywhere"),
+    ],
+)
+def test_refusals(args: tuple[str, ...], code: int, words: str) -> None:
+    done = kt("bench", *args)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert words in done.stderr
