@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kt_cli import answer, client, flags, keys, launch, output, planned, servers, terminal
+from kt_cli import answer, before, client, flags, keys, launch, output, planned, servers, terminal
 from kt_cli.flags import Launching
 from kt_cli.help import new_app
 from kt_core import config, paths
@@ -78,7 +78,10 @@ def run(
     access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
     plan = launch.make_plan(files, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
+    before.check(plan)
     if dry_run:
+        if rules is not None:
+            before.check_rules(overrides["rules"])
         names = [planned.value(d.value) for d in plan.decisions]
         output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
     elif question is None:

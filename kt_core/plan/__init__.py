@@ -55,8 +55,8 @@ def make_plan(
     if unknown:
         raise UsageError("plan.unknown_override", names=", ".join(unknown), known=", ".join(OVERRIDES))
     _check_formats(files, spec)
-    way = method.method(spec, wishes)
-    tier, kv_dtype = _tier(machine, wishes), cache.kv_dtype(spec.formats, wishes)
+    way, tier = method.method(spec, wishes), _tier(machine, wishes)
+    kv_dtype = cache.kv_dtype(spec.formats, wishes)
     wishes |= _of_nodes(machine, wishes)
     threads = _threads(machine, wishes)
     wanted = gpus.Wanted(_wished_context(spec, files.name, wishes), _tokens(wishes), bool(wishes.get("force")), wishes)
@@ -65,28 +65,12 @@ def make_plan(
     threads = _spared(threads, placed)
     cpus = _cpus(machine, threads.value, wishes)
     context = placed.context if placed else _context(machine, spec, files.name, kv_dtype.value, wanted)
-    max_running = cache.max_running(threads.value, _sequences(wishes))
-    room = (
-        placed.cache
-        if placed
-        else cache.cache(machine, spec, context.value, kv_dtype.value, max_running.value, wanted.cache_tokens)
-    )
-    decisions = [
-        way,
-        tier,
-        threads,
-        cpus,
-        _pools(machine, threads.value, cpus.value, wishes),
-        where,
-        *(placed.decisions if placed else []),
-        context,
-        max_running,
-        kv_dtype,
-        room,
-        disk.prefix_disk(wishes, disk_free, room.value),
-        _dtype(wishes),
-        _rules(wishes),
-    ]
+    running = cache.max_running(threads.value, _sequences(wishes))
+    sizes = (context.value, kv_dtype.value, running.value, wanted.cache_tokens)
+    room = placed.cache if placed else cache.cache(machine, spec, *sizes)
+    decisions = [way, tier, threads, cpus, _pools(machine, threads.value, cpus.value, wishes), where]
+    decisions += [*(placed.decisions if placed else []), context, running, kv_dtype, room]
+    decisions += [disk.prefix_disk(wishes, disk_free, room.value), _dtype(wishes), _rules(wishes)]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
     parts = memory.parts(spec)
@@ -95,8 +79,7 @@ def make_plan(
     # Portable kernels compute so slowly that memory's rate says nothing
     scalar = tier.value == "scalar"
     predicted = {} if scalar else speed.predict(machine, spec, threads.value, profile, placed)
-    settings = ServerSettings(served_name=files.name)
-    on_gpus = placed.parts if placed else {}
+    settings, on_gpus = ServerSettings(served_name=files.name), placed.parts if placed else {}
     return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts, on_gpus)
 
 
@@ -228,9 +211,10 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     wished = wishes.get("pools")
     if wished is None and (len(parts) < 2 or len(parts) > min(threads, MOST_POOLS)):
         key = "plan.one_node" if len(parts) < 2 else "plan.few_threads"
-        return Decision(
-            "pools", [{"threads": threads, "cpus": cpus, "node": None}], t(key, nodes=len(parts)), "machine"
-        )
+        chosen = wishes.get("nodes", ())
+        node = chosen[0] if len(chosen) == 1 and machine.numa_nodes[chosen[0]].usable else None
+        pools = [{"threads": threads, "cpus": cpus, "node": node}]
+        return Decision("pools", pools, t(key, nodes=len(parts)), "user" if chosen else "machine")
     if wished is not None:
         count = _positive("pools", wished)
         if count > min(threads, MOST_POOLS):
@@ -240,13 +224,13 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     # A node that cpuset or an inherited policy bars would refuse the memory
     home = {cpu: node if machine.numa_nodes[node].usable else None for node, own in nodes.items() for cpu in own}
     shares = _shared_out(threads, [len(part) for part in parts])
-    pools = []
+    cut = []
     for part, share in zip(parts, shares, strict=True):
         found = {home[cpu] for cpu in part}
-        pools.append({"threads": share, "cpus": part or None, "node": found.pop() if len(found) == 1 else None})
+        cut.append({"threads": share, "cpus": part or None, "node": found.pop() if len(found) == 1 else None})
     if wished is not None:
-        return Decision("pools", pools, t("plan.chosen"), "user")
-    return Decision("pools", pools, t("plan.nodes", nodes=len(parts)), "machine")
+        return Decision("pools", cut, t("plan.chosen"), "user")
+    return Decision("pools", cut, t("plan.nodes", nodes=len(parts)), "machine")
 
 
 def _shared_out(threads: int, sizes: list[int]) -> list[int]:

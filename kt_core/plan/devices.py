@@ -44,6 +44,8 @@ def candidates(machine: Machine, wishes: Mapping[str, Any], kinds: Sequence[str]
             found.append((name, gpu))
     if wished not in ("auto", *KINDS):
         return _asked_for(wished, found, [name for kind, count in counts.items() for name in _names(kind, count)])
+    if wished in KINDS:
+        found = [(name, gpu) for name, gpu in found if wished in (gpu.kind, name.partition(":")[0])]
     if wished in KINDS and not found:
         raise Unsupported("gpus.no_such_gpu", device=wished, reason=left_out or t("gpus.no_gpu"))
     models = {gpu.name for _, gpu in found}

@@ -158,28 +158,33 @@ def place(
     if not found:
         return Decision("devices", [], _without(reason, wishes), "user" if wishes.get("devices") else "machine"), None
     count = devices.wished_count(wishes, len(found))
-    asked = bool(wishes.get("devices") or count)
+    asked = bool(wishes.get("devices") or count or _wished_experts(spec, wishes))
     must = _experts_beyond(machine, spec)
     chosen = found[: count or _enough(found, spec, dtype, wanted)]
     room, decisions = _room(chosen, spec, dtype, wanted, link, must)
-    least = room.cache(wanted.context or memory.PAGE)
-    whole = spec.experts == 0 and room.left < least
-    if room.left < least and not wanted.force:
-        short = t(
-            "gpus.small",
-            needed=_gib(room.weights + room.passing + least),
-            budget=_gib(room.budget.whole),
-            gpu=chosen[0][1].name,
-        )
-        if asked or (wanted.context and room.left > 0):
-            raise DoesNotFit("gpus.no_room", gpu=chosen[0][1].name, reason=short)
-        key = "gpus.dense" if whole else "gpus.left_out"
+    if short := _short(room, chosen[0][1].name, wanted, asked):
+        key = "gpus.left_out" if spec.experts else "gpus.dense"
         return Decision("devices", [], t(key, reason=short), "machine"), None
     placed = _placed(chosen, room, decisions, wanted, must)
     _check_memory(machine, placed, spec, must, wanted)
     names = [name for name, _ in chosen]
     why = t("gpus.devices_some" if len(names) < len(found) else "gpus.devices", gpu=chosen[0][1].name, count=len(names))
     return Decision("devices", names, why, "user" if asked else "machine"), placed
+
+
+def _short(room: Room, gpu: str, wanted: Wanted, asked: bool) -> str:
+    """Why the GPUs cannot hold what every token needs and a conversation; "" where they can. Raises DoesNotFit where they
+    were `asked` for."""
+    least = room.cache(wanted.context or memory.PAGE)
+    if room.left >= least or wanted.force:
+        return ""
+    sizes = {"needed": _gib(room.weights + room.passing + least), "budget": _gib(room.budget.whole)}
+    reason = t("gpus.small", gpu=gpu, **sizes)
+    if asked and wanted.context and (fits := _most_tokens(room, room.left, 0)):
+        raise DoesNotFit("gpus.context", context=wanted.context, fits=fits, left=_gib(room.left))
+    if asked:
+        raise DoesNotFit("gpus.no_room", gpu=gpu, reason=reason)
+    return reason
 
 
 def _without(reason: str, wishes: Mapping[str, Any]) -> str:
@@ -189,9 +194,13 @@ def _without(reason: str, wishes: Mapping[str, Any]) -> str:
 
 
 def _enough(found: list[tuple[str, Gpu]], spec: ModelSpec, dtype: str, wanted: Wanted) -> int:
-    """The fewest GPUs that hold the whole model and a conversation, or all of them."""
+    """The fewest GPUs that hold the whole model and a conversation, or all of them. A number that its heads cannot be shared
+    by, so that GPUs wait for each other, is not taken to spare one."""
+    latent = any(part.kind == "latent" for part in spec.cache)
     for count in range(1, len(found)):
         room, _ = _room(found[:count], spec, dtype, wanted, None, 0)
+        if room.layout == devices.PIPELINE and not latent:
+            continue
         if room.left >= room.cache(wanted.context or spec.context) + spec.experts * room.row_of_experts:
             return count
     return len(found)
@@ -269,9 +278,6 @@ def _context(room: Room, must: int, wanted: Wanted) -> Decision:
     """The user's, else the model's own where half of what is left holds it, else what that half holds."""
     spec = room.spec
     if wanted.context is not None:
-        if room.cache(wanted.context) > room.left and not wanted.force:
-            fits = _most_tokens(room, room.left, 0)
-            raise DoesNotFit("gpus.context", context=wanted.context, fits=fits, left=_gib(max(0, room.left)))
         return Decision("context", wanted.context, t("plan.chosen"), "user")
     asked = _wished_experts(spec, wanted.wishes) if spec.experts else None
     spare = room.left - max(must, asked or 0) * room.row_of_experts
@@ -317,7 +323,7 @@ def _wished_experts(spec: ModelSpec, wishes: Mapping[str, Any]) -> int | None:
         return None if count is None else _whole("gpu_experts", count, 0, spec.experts)
     if not 0 <= ratio <= 1:
         raise UsageError("gpus.bad_ratio", value=ratio)
-    return round(ratio * spec.experts)
+    return round(float(ratio) * spec.experts)
 
 
 def _check_memory(machine: Machine, placed: Placed, spec: ModelSpec, must: int, wanted: Wanted) -> None:

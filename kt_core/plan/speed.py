@@ -30,49 +30,54 @@ def predict(
     threads: int,
     profile: MachineProfile | None,
     placed: gpus.Placed | None = None,
+    tokens: int = PROMPT_TOKENS,
 ) -> dict[str, float]:
-    """ "decode_tokens_per_second" while the context is short, and "prefill_tokens_per_second" of a prompt of PROMPT_TOKENS;
+    """ "decode_tokens_per_second" while the context is short, and "prefill_tokens_per_second" of a prompt of so many tokens;
     what the profile, or the model's headers, say too little for is left out. `placed`: what lies on GPUs."""
     if profile is None or not profile.read_rates:
         return {}
     read = _nearest(profile.read_rates, threads) * decode_share(machine.generation)
-    if placed:
-        return _hybrid(spec, placed, read, prompt_rate(spec, threads, profile))
-    found = {"decode_tokens_per_second": read / memory.token_weight_bytes(spec)}
-    # A prompt's tokens look up their rows of the embedding, and the last one alone meets the head
-    ends = sum(spec.parameters_by_part.get(part, 0) for part in ("embedding", "head"))
-    work = 2 * (spec.active_parameters - ends) * PROMPT_TOKENS
     rate = prompt_rate(spec, threads, profile)
+    if placed:
+        rates = hardware.gpu_rates(placed.gpus[0])
+        return _hybrid(spec, placed, rates, read, rate, tokens) if rates else {}
+    found = {"decode_tokens_per_second": read / memory.token_weight_bytes(spec)}
+    work = 2 * _prompt_weights(spec) * tokens
     if work > 0 and rate:
         seconds = max(work / rate, memory.weight_bytes(spec) / read)
-        found["prefill_tokens_per_second"] = PROMPT_TOKENS / seconds
+        found["prefill_tokens_per_second"] = tokens / seconds
     return found
 
 
-def _hybrid(spec: ModelSpec, placed: gpus.Placed, read: float, rate: float) -> dict[str, float]:
+def _prompt_weights(spec: ModelSpec) -> int:
+    """Weights that a token of a prompt meets: it looks up a row of the embedding, and the last one alone meets the head."""
+    return spec.active_parameters - sum(spec.parameters_by_part.get(part, 0) for part in ("embedding", "head"))
+
+
+def _hybrid(
+    spec: ModelSpec, placed: gpus.Placed, rates: hardware.GpuRates, read: float, rate: float, tokens: int
+) -> dict[str, float]:
     """With what every token needs on GPUs, and a part of the experts: the CPU's experts and the GPU's run side by side."""
-    rates = hardware.gpu_rates(placed.gpus[0])
-    if rates is None:
-        return {}
     together = len(placed.names) if placed.value("layout") == "tensor" else 1
     here = placed.experts / spec.experts if spec.experts else 0.0
     used = spec.experts_per_token / spec.experts if spec.experts else 0.0
-    routed, spread = spec.bytes_by_part.get("experts", 0), GPU_DECODE * rates.reads * together
+    left, spread = spec.bytes_by_part.get("experts", 0) * (1 - here), GPU_DECODE * rates.reads * together
     shared = gpus.part_bytes(spec, "shared") / spread
     always = gpus.resident_bytes(spec) / spread - shared
     beside = gpus.part_bytes(spec, "experts") * used * here / spread + shared
     steps = spec.layers * LAYER_SECONDS
-    found = {"decode_tokens_per_second": 1 / (always + max(routed * used * (1 - here) / read, beside) + steps)}
-    count = spec.parameters_by_part.get("experts", 0)
-    on_cpu = 2 * count * used * (1 - here) * PROMPT_TOKENS
-    ends = sum(spec.parameters_by_part.get(part, 0) for part in ("embedding", "head"))
-    on_gpu = 2 * (spec.active_parameters - ends) * PROMPT_TOKENS - on_cpu
-    if on_gpu > 0 and (rate or not on_cpu):
-        threshold = placed.value("prefill_threshold")
-        waits = max(on_cpu / rate, routed * (1 - here) / read) if on_cpu else 0.0
-        if threshold is not None and threshold <= PROMPT_TOKENS:
-            waits, on_gpu = routed * (1 - here) / rates.link, on_gpu + on_cpu
-        found["prefill_tokens_per_second"] = PROMPT_TOKENS / (on_gpu / (GPU_PROMPT * rates.operations) + waits + steps)
+    found = {"decode_tokens_per_second": 1 / (always + max(left * used / read, beside) + steps)}
+    on_cpu = 2 * spec.parameters_by_part.get("experts", 0) * used * (1 - here) * tokens
+    on_gpu = 2 * _prompt_weights(spec) * tokens - on_cpu
+    threshold = placed.value("prefill_threshold")
+    if threshold is not None and threshold <= tokens:  # layers are streamed, one beside the computing of another
+        chunks = -(-tokens // placed.value("chunk"))
+        computing = (on_gpu + on_cpu) / (GPU_PROMPT * rates.operations * together)
+        found["prefill_tokens_per_second"] = tokens / (max(computing, chunks * left / rates.link) + steps)
+    elif on_gpu > 0 and (rate or not on_cpu):
+        waits = max(on_cpu / rate, left / read) if on_cpu else 0.0
+        computing = on_gpu / (GPU_PROMPT * rates.operations * together)
+        found["prefill_tokens_per_second"] = tokens / (computing + waits + steps)
     return found
 
 
