@@ -31,7 +31,10 @@ _BACKENDS = (
     "'cpu', *(n for n, a in (('cuda', 'cuda'), ('rocm', 'hip'), ('xpu', 'xpu')) if getattr(torch.version, a, None)),"
     " *['npu' for s in [__import__('importlib.util').util.find_spec('torch_npu')] if s]"
 )
+_KERNELS = "import json; from kt_core import kernels; print(json.dumps(kernels.info(), default=list))"
+_BETWEEN = "-- torch and kernels --"  # tells what the two printed apart
 LOW_DISK = 5 * 2**30
+Done = subprocess.CompletedProcess[str]
 
 
 def run_all(machine: Machine) -> list[Check]:
@@ -40,9 +43,8 @@ def run_all(machine: Machine) -> list[Check]:
         python_version,
         lambda: machine_checks.check(machine),
         required_packages,
-        lambda: [torch_check(machine)],
+        lambda: torch_and_kernels(machine),
         lambda: [import_check("transformers")],
-        extension,
         settings,
         folders,
         running_servers,
@@ -85,9 +87,20 @@ def in_range(version: str, wanted: str) -> bool:
     return SpecifierSet(wanted).contains(version, prereleases=True)
 
 
-def torch_check(machine: Machine) -> Check:
+def torch_and_kernels(machine: Machine) -> list[Check]:
+    """Both in one process: the kernels' wrappers import torch, which is the slowest part of the report."""
+    if not _extension_exists():
+        return [torch_check(machine), *extension()]
+    done = _python(f"{_importing('torch', _BACKENDS)}; print({_BETWEEN!r}, flush=True); {_KERNELS}")
+    version, between, info = done.stdout.partition(f"{_BETWEEN}\n")
+    imported = subprocess.CompletedProcess(done.args, 0, version, "") if between else done
+    told = subprocess.CompletedProcess(done.args, done.returncode, info, done.stderr)
+    return [torch_check(machine, imported), *extension(told)]
+
+
+def torch_check(machine: Machine, done: Done | None = None) -> Check:
     """As import_check; and whether this torch was built for the GPUs that are here."""
-    check = import_check("torch", _BACKENDS)
+    check = import_check("torch", _BACKENDS, done)
     version, *backends = check.value.split()
     if check.status != OK or not backends:
         return check
@@ -99,9 +112,10 @@ def torch_check(machine: Machine) -> Check:
     return Check("torch", WARN, value, t("doctor.torch_for", kinds=output.listed(sorted({gpu.kind for gpu in unused}))))
 
 
-def import_check(name: str, more: str = '""') -> Check:
-    """Absent, failing to import (with the real last line of the trace), or its version and what `more`, an expression, gives."""
-    done = _python(f"import {name}; print({name}.__version__, {more})")
+def import_check(name: str, more: str = '""', done: Done | None = None) -> Check:
+    """Absent, failing to import (with the real last line of the trace), or its version and what `more`, an expression, gives;
+    `done` is the process that tried, if one has."""
+    done = done or _python(_importing(name, more))
     if done.returncode == 0:
         return Check(name, OK, done.stdout.strip().splitlines()[-1].strip())
     if _version(name) is None and f"No module named '{name}'" in done.stderr:
@@ -110,12 +124,16 @@ def import_check(name: str, more: str = '""') -> Check:
     return Check(name, ERROR, value, t("doctor.reinstall", requirement=name + _requirements().get(name, "")))
 
 
-def extension() -> list[Check]:
+def _importing(name: str, more: str) -> str:
+    return f"import {name}; print({name}.__version__, {more})"
+
+
+def extension(done: Done | None = None) -> list[Check]:
     """The native kernels: absent, failing to import, or what they can do here."""
     name = "kernels"
     if not _extension_exists():
         return [Check(name, ERROR, t("doctor.extension_absent"), t("doctor.build_kt"))]
-    done = _python("import json; from kt_core import kernels; print(json.dumps(kernels.info(), default=list))")
+    done = done or _python(_KERNELS)
     try:
         info = json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
     except (ValueError, IndexError):
@@ -151,7 +169,7 @@ def _extension_exists() -> bool:
         return False
 
 
-def _python(code: str) -> subprocess.CompletedProcess[str]:
+def _python(code: str) -> Done:
     """Run code in an interpreter like this one; a time-out reads as a failure."""
     try:
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=IMPORT_SECONDS)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kt_cli import help, tree
+from kt_cli import flags, help, tree
 from kt_core import config, errors
 from kt_core.messages import set_language, t
 
@@ -43,7 +43,7 @@ def config_page() -> str:
     return "\n\n".join([*parts, f"```toml\n{t('docs.config_example')}\n```"]) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "config.md": config_page}
+PAGES = {"cli.md": cli_page, "config.md": config_page, "flags.md": flags.page}
 
 
 def _command(node: tree.Node) -> Iterator[str]:

@@ -25,10 +25,9 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 OPTIONS: dict[str, dict[str, str]] = {
     "kt run": {
-        **dict.fromkeys(("--model", "--model-path", "--model_path", "-m", "--gguf-path", "--gguf_path"), _SERVE),
-        **dict.fromkeys(("--kt-weight-path", "--weights-path"), _SERVE),
-        **dict.fromkeys(("--kt-cpuinfer", "--cpu-threads", "--cpu_infer", "--num-threads"), "--threads"),
-        **dict.fromkeys(("--context-length", "--ctx-size", "--max-model-len", "--max-total-tokens", "-c"), "--context"),
+        **dict.fromkeys(("-m", "--gguf-path", "--gguf_path"), _SERVE),
+        **dict.fromkeys(("--cpu_infer", "--num-threads"), "--threads"),
+        **dict.fromkeys(("--ctx-size", "--max-model-len", "-c"), "--context"),
         **dict.fromkeys(("--max-new-tokens", "--max_new_tokens", "--n-predict", "-n"), "--max-tokens"),
         **dict.fromkeys(("--optimize-config-path", "--optimize_config_path", "--optimize_rule_path"), "--rules"),
     },
@@ -37,9 +36,3 @@ OPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("--prompt", "-p"), "kt run NAME -p TEXT"),
     },
 }
-PLANNED = {
-    "--kt-method",
-    "--kt-threadpool-count",
-    "--kt-numa-nodes",
-    "--numa-nodes",
-}  # of kt run; its plan decides them

@@ -105,6 +105,7 @@ def with_server(
     port: int | None,
     tool_parser: str | None = None,
     reasoning_parser: str | None = None,
+    served_name: str | None = None,
     **access: Any,
 ) -> Plan:
     """The plan with an address to listen on and the server's settings; `access` are ServerSettings' own.
@@ -118,7 +119,7 @@ def with_server(
         host=host,
         port=free_port(host, port),
         ports=PORTS_TRIED if port is None else 1,
-        served_name=plan.model.name,
+        served_name=served_name or plan.model.name,
         tool_parser=tool_parser or config.get("server.tool_parser"),
         reasoning_parser=reasoning_parser or config.get("server.reasoning_parser"),
         **access,

@@ -19,6 +19,7 @@ SMT = {
     "none": "doctor.smt_none",
     "unknown": "doctor.smt_unknown",
 }
+MEASURED_SMT = {1: "doctor.smt_measured_one", 2: "doctor.smt_measured_two"}
 LIMITS = {
     "online": "doctor.limit_online",
     "affinity": "doctor.limit_affinity",
@@ -56,11 +57,18 @@ def _cpu(found: Machine) -> Check:
         cores=found.physical_cores,
         threads=found.logical_cpus,
         allowed=len(found.allowed_cpus),
-        smt=t(SMT[found.smt]),
+        smt=_smt(found),
     )
     if found.surroundings:
         value += t("doctor.inside", names=output.listed(found.surroundings))
     return Check("cpu", OK, value)
+
+
+def _smt(found: Machine) -> str:
+    """Threads of a core; where a virtual machine hides them, as the machine's ceilings tell."""
+    measured = profile.of(found) if found.smt == "unknown" else None
+    threads = profile.threads_a_core(measured, len(found.allowed_cpus)) if measured else None
+    return t(SMT[found.smt] if threads is None else MEASURED_SMT[threads])
 
 
 def _threads(found: Machine) -> Check:

@@ -259,11 +259,13 @@ def _unknown_option(name: str, ctx: Any, command: str) -> UsageError:
     here = elsewhere.OPTIONS.get(command, {}).get(name)
     if here:
         return UsageError("cli.option_here", name=name, command=command, here=here)
-    if command == "kt run" and name in elsewhere.PLANNED:
-        return UsageError("cli.plan_decides", name=name, command=command)
     known = (
         [opt for param in ctx.command.get_params(ctx) for opt in (*param.opts, *param.secondary_opts)] if ctx else []
     )
+    if command in ("kt run", "kt plan"):
+        from kt_cli import flags
+
+        return flags.unknown(name, known, command)
     near = get_close_matches(name, known, n=2, cutoff=0.6)
     if near:
         return UsageError("cli.unknown_option_near", name=name, command=command, options=output.listed(near))

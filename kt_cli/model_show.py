@@ -58,7 +58,12 @@ def look(name: str, hub: bool) -> Found:
         read = remote.read_headers(known.repo if known and ":" not in name and known.repo else name)
         return _refined(read, describe(read), HUB, known)
     if known is None or known.path or _here(name):
-        read = resolve(name)
+        try:
+            read = resolve(name)
+        except NotFound:
+            if (entry := registry.find(name)) is None:
+                raise
+            return Found(_without_weights(entry.name, ""), registry.spec(entry), SHAPES)
         return _refined(read, describe(read), FILES, known)
     spec = catalogue.spec(known)
     if spec is None:  # shapes do not say

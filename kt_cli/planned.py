@@ -1,12 +1,15 @@
 """How a plan looks to a person: its decisions, and the memory and speed that follow from them."""
 
+from dataclasses import asdict
 from typing import Any
 
 from kt_cli import output
 from kt_core.messages import t
-from kt_core.types import Plan
+from kt_core.types import Decision, Plan
 
 PARTS = {
+    "experts": "gpus.memory_experts",
+    "layer": "gpus.memory_layer",
     "weights": "run.memory_weights",
     "runtime": "run.memory_runtime",
     "rows": "run.memory_rows",
@@ -23,20 +26,29 @@ SPEEDS = {"decode_tokens_per_second": "run.predicted_decode", "prefill_tokens_pe
 
 
 def decisions(plan: Plan) -> str:
-    rows = [(d.name, value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
+    rows = [(d.name, shown(d), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     return output.table(rows, header)
 
 
 def figures(plan: Plan) -> str:
     """Memory by device and part, and tokens a second."""
-    rows = [(t("run.memory_needed"), device, f"~{output.size(count)}") for device, count in plan.device_bytes.items()]
-    rows += [("", t(PARTS[name]), f"~{output.size(count)}") for name, count in plan.memory_parts.items()]
+    rows: list[tuple[str, ...]] = []
+    for device, parts in {"cpu": plan.memory_parts, **plan.gpu_parts}.items():
+        rows.append(("" if rows else t("run.memory_needed"), device, f"~{output.size(plan.device_bytes[device])}"))
+        rows += [("", t(PARTS[name]), f"~{output.size(count)}") for name, count in parts.items()]
     speeds = [
         (t(SPEEDS[name]), t("run.tokens_per_second", rate=f"{rate:.3g}")) for name, rate in plan.predicted.items()
     ]
     rows += [("" if number else t("run.predicted"), *speed) for number, speed in enumerate(speeds)]
     return output.table(rows)
+
+
+def shown(decision: Decision) -> str:
+    """A decision's value; where it is one of bytes, or may be none at all, as that."""
+    if decision.name == "vram_budget":
+        return output.listed(map(output.size, decision.value))
+    return t("gpus.off") if decision.name == "prefill_threshold" and not decision.value else value(decision.value)
 
 
 def value(chosen: Any) -> str:
@@ -45,3 +57,10 @@ def value(chosen: Any) -> str:
     if isinstance(chosen, dict):  # a pool of threads
         return t("run.pool" if chosen["node"] is None else "run.pool_node", **chosen)
     return t("run.auto") if chosen is None else str(chosen)
+
+
+def document(made: Plan) -> list[dict[str, Any]]:
+    """The decisions as data, each with the flag of KTransformers or SGLang that it is called after, if there is one."""
+    from kt_core.plan.flags import OF_DECISION
+
+    return [asdict(decision) | {"flag": OF_DECISION.get(decision.name)} for decision in made.decisions]

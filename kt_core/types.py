@@ -212,6 +212,8 @@ class Plan:
     # of one sequence, "decode_tokens_per_second" and "prefill_tokens_per_second"; what cannot be predicted is not there
     predicted: dict[str, float] = field(default_factory=dict)
     memory_parts: dict[str, int] = field(default_factory=dict)  # of "cpu": "weights", "runtime", "rows", "cache"
+    # device -> the same of a GPU: "weights", "experts", "cache", "rows", "runtime", "layer"
+    gpu_parts: dict[str, dict[str, int]] = field(default_factory=dict)
     version: int = PLAN_VERSION
 
     def value(self, name: str) -> Any:
@@ -240,6 +242,7 @@ class Plan:
             server=_server(data["server"]),
             predicted=data["predicted"],
             memory_parts=data["memory_parts"],
+            gpu_parts=data["gpu_parts"],
         )
 
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import launch, model_show, output, planned
-from kt_cli.help import Command, new_app
+from kt_cli import flags, launch, model_show, output, planned
+from kt_cli.flags import Launching
+from kt_cli.help import new_app
 from kt_cli.model_show import Found
 from kt_core import paths
 from kt_core.errors import DoesNotFit
@@ -28,33 +29,39 @@ class Place:
     other: bool  # not all of it is this machine
 
 
-@app.command(cls=Command, help="plan.help", epilog="plan.examples")
+@app.command(cls=Launching, help="plan.help", epilog="plan.examples")
 def plan(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="model.any_name", metavar="NAME")],
     simulate: Annotated[str | None, typer.Option("--simulate", help="plan.simulate", metavar="PARTS")] = None,
     context: Annotated[int | None, typer.Option("--context", help="run.context", metavar="TOKENS", min=1)] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
+    max_running: Annotated[
+        int | None, typer.Option("--max-running", help="run.max_running", metavar="COUNT", min=1)
+    ] = None,
+    kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="run.kv_dtype", metavar="TYPE")] = None,
+    pasted: Annotated[str | None, typer.Option("--from", help="flags.from_help", metavar="COMMAND")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="model.hub")] = False,
 ) -> None:
+    wishes = flags.wishes(ctx)
+    wishes.pop("served_name", None)
+    wishes |= {"context": context, "threads": threads, "max_running": max_running, "kv_dtype": kv_dtype}
     place = _place(simulate)
     model = model_show.look(name, hub)
-    about = _about(place, model)
+    about = _about(place, model, flags.notes(ctx))
     try:
-        made = _plan(place, model, {"context": context})
+        made = _plan(place, model, wishes)
     except DoesNotFit as failure:
         if not output.is_json():
             raise
         output.document({**about, "fits": False, "error": output.error_data(failure)})
         raise typer.Exit(failure.exit_code) from None
     reason = _basis(place, made)
-    memory = {
-        device: {"needed": needed, "available": place.machine.memory_available, "parts": made.memory_parts}
-        for device, needed in made.device_bytes.items()
-    }
     data = {
         **about,
         "fits": True,
-        "decisions": made.decisions,
-        "memory": memory,
+        "decisions": planned.document(made),
+        "memory": _memory(place, made),
         "predicted": {**made.predicted, "reason": reason},
     }
     output.result(
@@ -78,19 +85,34 @@ def _place(simulated: str | None) -> Place:
     return Place(made.machine, profile, made.disk or disk, made.disk or prefixes, other=True)
 
 
+def _memory(place: Place, made: Plan) -> dict[str, Any]:
+    """Of each device: what is needed, what there is for kt, and the parts of the need."""
+    parts = {"cpu": made.memory_parts, **made.gpu_parts}
+    budgets = made.value("vram_budget") if made.gpu_parts else []
+    there = dict(zip(made.value("devices"), budgets, strict=True)) | {"cpu": place.machine.memory_available}
+    return {
+        device: {"needed": needed, "available": there[device], "parts": parts[device]}
+        for device, needed in made.device_bytes.items()
+    }
+
+
 def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
-    """Raises DoesNotFit, by memory first, and what make_plan raises. Settings hold for this machine alone."""
-    from kt_core.plan import fit, make_plan
+    """Raises DoesNotFit, by memory first, and what make_plan raises. Settings hold for this machine alone. Of a machine that
+    is not here all GPUs count, so that a plan shows what they would do."""
+    from kt_core.plan import devices, fit, make_plan
 
     wishes, settings = launch.wished(options)
+    kinds = devices.ENGINE_KINDS
     if place.other:
-        wishes, settings = options, set()
-    fit.check(place.machine, model.name, model.spec, wishes.get("context"), wishes.get("kv_dtype"), _others(model))
+        wishes, settings, kinds = options, set(), devices.KINDS
+    if not devices.candidates(place.machine, wishes, kinds)[0]:
+        fit.check(place.machine, model.name, model.spec, wishes.get("context"), wishes.get("kv_dtype"), _others(model))
     download = _download(place, model)
     if place.disk:
         fit.check_disk(model.name, download, place.disk)
     prefixes = max(0, place.prefixes - download)
-    return launch.marked(make_plan(place.machine, model.files, model.spec, wishes, place.profile, prefixes), settings)
+    made = make_plan(place.machine, model.files, model.spec, wishes, place.profile, prefixes, kinds)
+    return launch.marked(made, settings)
 
 
 def _others(model: Found) -> dict[str, ModelSpec]:
@@ -109,7 +131,7 @@ def _download(place: Place, model: Found) -> int:
     return 0 if here else sum(model.spec.bytes_by_part.values())
 
 
-def _about(place: Place, model: Found) -> dict[str, Any]:
+def _about(place: Place, model: Found, notes: list[str]) -> dict[str, Any]:
     machine = place.machine
     return {
         "model": {"name": model.name, "source": model.source, "path": model.path},
@@ -122,13 +144,17 @@ def _about(place: Place, model: Found) -> dict[str, Any]:
             "simulated": place.other,
         },
         "disk": {"download": _download(place, model), "free": place.disk},
-        "notes": _notes(machine),
+        "notes": [*_notes(place), *notes],
     }
 
 
-def _notes(machine: Machine) -> list[str]:
-    gpus = output.listed(dict.fromkeys(gpu.name for gpu in machine.gpus))
-    return [t("plan.no_gpu_yet", gpus=gpus)] if gpus else []
+def _notes(place: Place) -> list[str]:
+    """What a run on such a machine would not do in this version."""
+    from kt_core.plan.devices import ENGINE_KINDS
+
+    idle = [gpu.name for gpu in place.machine.gpus if gpu.kind not in ENGINE_KINDS]
+    key = "gpus.simulated_note" if place.other else "plan.no_gpu_yet"
+    return [t(key, gpus=output.listed(dict.fromkeys(idle)))] if idle else []
 
 
 def _basis(place: Place, made: Plan) -> str:
@@ -148,7 +174,7 @@ def _shown(place: Place, model: Found, made: Plan, reason: str) -> str:
     cpu = machine.cpu_model if machine.sockets == 1 else f"{machine.sockets} x {machine.cpu_model}"
     title = t("plan.title", name=model.name, cpu=cpu, memory=output.size(machine.memory_total))
     source = t(model_show.SOURCES[model.source], path=model.path or "")
-    lines = [*_notes(machine), t("plan.speed_basis", reason=reason), t("plan.model_from", source=source)]
+    lines = [*_notes(place), t("plan.speed_basis", reason=reason), t("plan.model_from", source=source)]
     if download := _download(place, model):
         lines.append(t("plan.download_size", size=output.size(download), free=output.size(place.disk)))
     tables = ["", planned.decisions(made), "", planned.figures(made), ""]

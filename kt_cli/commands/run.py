@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kt_cli import answer, client, keys, launch, output, planned, servers, terminal
-from kt_cli.help import Command, new_app
+from kt_cli import answer, before, client, flags, keys, launch, output, planned, servers, terminal
+from kt_cli.flags import Launching
+from kt_cli.help import new_app
 from kt_core import config, paths
 from kt_core.errors import NotFound, UsageError
 from kt_core.messages import t
@@ -23,8 +24,9 @@ ENGINE_VARIABLES = (
 )
 
 
-@app.command(cls=Command, help="run.help", epilog="run.examples")
+@app.command(cls=Launching, help="run.help", epilog="run.examples")
 def run(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="run.name", metavar="NAME")],
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="run.prompt", metavar="TEXT")] = None,
     system: Annotated[str | None, typer.Option("--system", "-s", help="run.system", metavar="TEXT")] = None,
@@ -58,13 +60,14 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
-    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk}
+    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk, **flags.wishes(ctx)}
+    served_name = overrides.pop("served_name", None)
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
-    server = (host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
+    server = (served_name, host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
     own = any(server) or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
@@ -72,10 +75,13 @@ def run(
         with answer.advice("run.too_long"):
             answer.once(api, serving.model, question, system, options)
         return
-    access = _access(api_key, api_key_file, cors, log_prompts)
+    access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
     plan = launch.make_plan(files, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
+    before.check(plan)
     if dry_run:
+        if rules is not None:
+            before.check_rules(overrides["rules"])
         names = [planned.value(d.value) for d in plan.decisions]
         output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
     elif question is None:
@@ -141,14 +147,14 @@ def _serve(plan: Plan) -> None:
 
 
 def _announce(plan: Plan, url: str, child: launch.Child) -> None:
-    data = {"url": url, "model": plan.model.name, "pid": child.process.pid, "log": child.log}
+    data = {"url": url, "model": plan.server.served_name, "pid": child.process.pid, "log": child.log}
     if output.is_json():
         output.document(data)
         return
     if output.is_quiet():
         output.text(f"{url}\n")
         return
-    output.status(t("run.ready", model=plan.model.name, url=url))
+    output.status(t("run.ready", model=plan.server.served_name, url=url))
     output.muted(t("run.ready_next", log=child.log))
 
 
@@ -158,9 +164,8 @@ def _answer_once(plan: Plan, question: str, system: str | None, options: client.
     with launch.serving(plan) as child:
         url = launch.wait_ready(child, launch.events(child))
         with answer.advice("run.too_long_model" if longest else "run.too_long"):
-            answer.once(
-                client.Api(url, next(iter(plan.server.api_keys), "")), plan.model.name, question, system, options
-            )
+            api = client.Api(url, next(iter(plan.server.api_keys), ""))
+            answer.once(api, plan.server.served_name, question, system, options)
 
 
 def _plan_data(plan: Plan) -> dict[str, Any]:
@@ -168,9 +173,10 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
     return {
         "model": plan.model,
         "spec": plan.spec,
-        "decisions": plan.decisions,
+        "decisions": planned.document(plan),
         "device_bytes": plan.device_bytes,
         "memory_parts": plan.memory_parts,
+        "gpu_parts": plan.gpu_parts,
         "predicted": plan.predicted,
         "server": server,
     }

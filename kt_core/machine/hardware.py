@@ -4,7 +4,8 @@ hardware.json holds them as their makers state them. `cpus`: cores and threads o
 type where there are two types, the most `sockets`, NUMA `nodes` of a socket in the usual BIOS setting, `peak` GB/s of a
 socket's memory with every channel filled, the part of it that plain `reads` reach on such machines, and a `clock` in GHz
 that heavy vector code holds. `classes`: CPU flags beside those of the class that it is `like`, and operations a core does in
-a cycle by arithmetic unit. `gpus`: GiB of memory and its GB/s, compute capability or the torch backend.
+a cycle by arithmetic unit. `gpus`: GiB of memory and its GB/s, dense TFLOPS in bfloat16 (float16 where it has none), PCIe
+generation and lanes, compute capability or the torch backend.
 """
 
 import json
@@ -23,6 +24,8 @@ from kt_core.types import Gpu, Machine, MachineProfile
 _FILE = Path(__file__).with_name("hardware.json")
 # What each further socket adds to the read rate of one, its weights in its own memory: links take a fifth
 SOCKET_GAIN = 0.8
+# What copies from pinned memory reach on 16 lanes, in bytes a second, by PCIe generation
+LINKS = {3: 12e9, 4: 25e9, 5: 53e9}
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,15 @@ class Cpu:
     @property
     def is_arm(self) -> bool:
         return "asimd" in self.features
+
+
+@dataclass(frozen=True)
+class GpuRates:
+    """Bytes a second from its memory, operations a second in bfloat16, bytes a second from the CPU's pinned memory."""
+
+    reads: float
+    operations: float
+    link: float
 
 
 @cache
@@ -71,7 +83,21 @@ def gpu(name: str) -> Gpu:
     found = _named(name, gpu_names(), "gpu")
     fields = _data()["gpus"][found]
     memory = int(fields["memory"]) << 30
-    return Gpu(found, memory, memory, kind=fields.get("kind", "cuda"), capability=fields.get("capability", ""))
+    generation, lanes = fields["pcie"]
+    kind, capability = fields.get("kind", "cuda"), fields.get("capability", "")
+    return Gpu(found, memory, memory, kind=kind, capability=capability, pcie_generation=generation, pcie_lanes=lanes)
+
+
+def gpu_rates(gpu: Gpu) -> GpuRates | None:
+    """A GPU's rates by its model's name; None for one that kt has no figures of."""
+    words = set(_words(gpu.name))
+    fits = [name for name in gpu_names() if set(_words(name)) <= words]
+    if not fits:
+        return None
+    fields = _data()["gpus"][max(fits, key=_length)]
+    generation, lanes = gpu.pcie_generation or fields["pcie"][0], gpu.pcie_lanes or fields["pcie"][1]
+    link = LINKS[min(max(generation, min(LINKS)), max(LINKS))] * min(lanes, 16) / 16
+    return GpuRates(1e9 * fields["peak"], 1e12 * fields["bf16"], link)
 
 
 def _cpu(name: str) -> Cpu:

@@ -46,10 +46,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{command} has no option {name}; what does that here: {here}\n\nSee: {command} --help",
         "{command} 没有选项 {name}；对应的用法是：{here}\n\n参见：{command} --help",
     ),
-    "cli.plan_decides": (
-        "{command} has no option {name}; its plan decides that, and --dry-run shows it.\n\nSee: {command} --help",
-        "{command} 没有选项 {name}；由计划决定，用 --dry-run 查看。\n\n参见：{command} --help",
-    ),
     "cli.unknown_option": (
         "{command} has no option {name}.\n\nSee: {command} --help",
         "{command} 没有选项 {name}。\n\n参见：{command} --help",

@@ -39,6 +39,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "threads a core unknown: a virtual machine shows one, and two may share a core",
         "每核线程数未知：虚拟机显示为一个，但可能两个共用一核",
     ),
+    "doctor.smt_measured_one": (
+        "one thread a core, by measurement: all CPUs together compute about as much as each alone",
+        "每核一个线程（实测）：全部 CPU 同时计算时各自的速度与单独时相近",
+    ),
+    "doctor.smt_measured_two": (
+        "two of these CPUs share a core, by measurement, although the virtual machine shows one thread a core",
+        "实测每两个 CPU 共用一核，虽然虚拟机显示每核一个线程",
+    ),
     "doctor.inside": ("; inside {names}", "；运行于 {names}"),
     "doctor.threads": ("{count}: {reason}; limits: {limits}", "{count}：{reason}；限制：{limits}"),
     "doctor.limit_online": ("online", "在线"),

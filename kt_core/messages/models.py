@@ -172,8 +172,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} 中的模型不完整。\n缺少 {count} 个文件（{missing}）。\n请下载后重试。",
     ),
     "models.bad_index": (
-        "{path} is not a shard index.\n{reason}\nDownload the file again.",
-        "{path} 不是分片索引。\n{reason}\n请重新下载该文件。",
+        "{path} is not a shard index.\nReason: {reason}.\nDownload the file again.",
+        "{path} 不是分片索引。\n原因：{reason}。\n请重新下载该文件。",
+    ),
+    "models.index_names": (
+        'it has no "weight_map" that names a shard for each tensor',
+        '缺少为每个张量指明分片的 "weight_map"',
     ),
     "models.pickle": (
         "The weights in {path} are PyTorch pickle files.\nLoading them could run code that they contain.\n"
@@ -192,7 +196,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.config_unreadable": ("it cannot be read: {reason}", "无法读取：{reason}"),
     "models.config_not_json": ("it is not JSON: {reason}", "不是 JSON：{reason}"),
     "models.config_not_object": ("it is not a JSON object", "不是 JSON 对象"),
-    "models.config_no_type": ("model_type is missing", "缺少 model_type"),
+    "models.config_no_type": (
+        "model_type is missing, which names the family of the model",
+        "缺少 model_type，即模型所属系列的名称",
+    ),
     "models.config_value": (
         "{field} is {value}, expected a whole number from {low} to {high}",
         "{field} 为 {value}，应为 {low} 到 {high} 的整数",

@@ -72,6 +72,24 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Choose a smaller model, or download it all the same: kt model pull {name}",
         "未下载 {name}：内存放不下。\n其权重需要 {needed}；本机内存为 {total}。\n请选择更小的模型，或仍要下载：kt model pull {name}",
     ),
+    "plan.method_stored": ("as the weights are stored: nothing is converted", "按权重的存储格式：不作转换"),
+    "plan.unknown_method": (
+        "There is no way to hold experts called {name}.\nKnown: {known}.\nUse one of these, or leave --kt-method out.",
+        "没有名为 {name} 的专家存储方式。\n可选：{known}。\n请使用其中之一，或不指定 --kt-method。",
+    ),
+    "plan.other_method": (
+        "The weights are not stored for {name}.\nThey are stored for {stored}, and kt computes with them as they are.\n"
+        "Leave --kt-method out, or take a folder whose weights were converted.",
+        "权重不是为 {name} 存储的。\n其存储方式为 {stored}，kt 按原样计算。\n请不指定 --kt-method，或换用已转换权重的目录。",
+    ),
+    "plan.bad_nodes": (
+        "There is nothing to compute on in the NUMA nodes {nodes}.\nNodes with CPUs that the process may use: {known}.\nChoose from these.",
+        "NUMA 节点 {nodes} 上没有可用的 CPU。\n含有进程可用 CPU 的节点：{known}。\n请从中选择。",
+    ),
+    "plan.pools_nodes": (
+        "{pools} pools do not go with the NUMA nodes {nodes}.\nEach node has a pool.\nGive as many nodes as pools, or leave one of the two out.",
+        "{pools} 个线程池与 NUMA 节点 {nodes} 不符。\n每个节点一个线程池。\n请使二者个数相同，或只指定其一。",
+    ),
     "plan.default_rules": ("the rules that come with kt", "kt 自带的规则"),
     "plan.context_small": (
         "A context of {context} tokens is too small.\nA question and its answer need at least {smallest}.\nUse a larger --context, or leave it out.",

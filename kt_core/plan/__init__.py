@@ -1,14 +1,16 @@
 """From a machine, a model and the user's wishes to a plan: pure decisions, each with its reason."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
-from kt_core.machine import CORES, FAST_CORES, default_threads
+from kt_core.machine import CORES, FAST_CORES, default_threads, hardware
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
-from kt_core.plan import cache, disk, memory, speed
+from kt_core.plan import cache, devices, disk, gpus, memory, method, speed
+from kt_core.plan.streaming import Link
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
 
@@ -22,7 +24,8 @@ KERNEL_FORMATS = (
 )  # fmt: skip
 DTYPES = ("float32",)
 OVERRIDES = (
-    "tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "prefix_disk", "dtype", "rules", "force",
+    "tier", "threads", "cpus", "pools", "nodes", "context", "max_running", "kv_dtype", "cache_tokens", "prefix_disk", "dtype",
+    "rules", "force", "method", "devices", *devices.WISHES,
 )  # fmt: skip
 MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs
 MOST_POOLS = 64  # groups of a kernel pool; a machine with more nodes runs as one
@@ -37,10 +40,11 @@ def make_plan(
     overrides: Mapping[str, Any],
     profile: MachineProfile | None = None,
     disk_free: int = 0,
+    kinds: Sequence[str] = devices.ENGINE_KINDS,
 ) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
-    `profile`, the machine's ceilings, adds a prediction and decides nothing. `disk_free` are bytes where
-    prefixes may be kept.
+    `profile`, the machine's ceilings, adds a prediction and the threshold of streamed prompts. `disk_free` are bytes where
+    prefixes may be kept. `kinds` of GPU may compute: other GPUs are left out.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
     that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
@@ -51,34 +55,88 @@ def make_plan(
     if unknown:
         raise UsageError("plan.unknown_override", names=", ".join(unknown), known=", ".join(OVERRIDES))
     _check_formats(files, spec)
-    threads = _threads(machine, wishes)
-    cpus = _cpus(machine, threads.value, wishes)
+    way, tier = method.method(spec, wishes), _tier(machine, wishes)
     kv_dtype = cache.kv_dtype(spec.formats, wishes)
-    context = _context(machine, spec, files.name, kv_dtype.value, wishes)
-    max_running = cache.max_running(threads.value, _sequences(wishes))
-    room = cache.cache(machine, spec, context.value, kv_dtype.value, max_running.value)
-    decisions = [
-        _tier(machine, wishes),
-        threads,
-        cpus,
-        _pools(machine, threads.value, cpus.value, wishes),
-        context,
-        max_running,
-        kv_dtype,
-        room,
-        disk.prefix_disk(wishes, disk_free, room.value),
-        _dtype(wishes),
-        _rules(wishes),
-    ]
+    wishes |= _of_nodes(machine, wishes)
+    threads = _threads(machine, wishes)
+    wanted = gpus.Wanted(_wished_context(spec, files.name, wishes), _tokens(wishes), bool(wishes.get("force")), wishes)
+    link = _link(machine, spec, threads.value, profile)
+    where, placed = gpus.place(machine, spec, kv_dtype.value, wanted, kinds, link)
+    threads = _spared(threads, placed)
+    cpus = _cpus(machine, threads.value, wishes)
+    context = placed.context if placed else _context(machine, spec, files.name, kv_dtype.value, wanted)
+    running = cache.max_running(threads.value, _sequences(wishes))
+    sizes = (context.value, kv_dtype.value, running.value, wanted.cache_tokens)
+    room = placed.cache if placed else cache.cache(machine, spec, *sizes)
+    decisions = [way, tier, threads, cpus, _pools(machine, threads.value, cpus.value, wishes), where]
+    decisions += [*(placed.decisions if placed else []), context, running, kv_dtype, room]
+    decisions += [disk.prefix_disk(wishes, disk_free, room.value), _dtype(wishes), _rules(wishes)]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
-    parts = {**memory.parts(spec), "cache": room.value}
-    needed = {"cpu": sum(parts.values())}
+    parts = memory.parts(spec)
+    parts |= {"weights": parts["weights"] - placed.moved} if placed else {"cache": room.value}
+    needed = {"cpu": sum(parts.values())} | (placed.device_bytes if placed else {})
     # Portable kernels compute so slowly that memory's rate says nothing
-    scalar = decisions[0].value == "scalar"
-    predicted = {} if scalar else speed.predict(machine, spec, threads.value, profile)
-    settings = ServerSettings(served_name=files.name)
-    return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts)
+    scalar = tier.value == "scalar"
+    predicted = {} if scalar else speed.predict(machine, spec, threads.value, profile, placed)
+    settings, on_gpus = ServerSettings(served_name=files.name), placed.parts if placed else {}
+    return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts, on_gpus)
+
+
+def _link(machine: Machine, spec: ModelSpec, threads: int, profile: MachineProfile | None) -> Link | None:
+    """What decides from where on layers are streamed to the first GPU; None where its rate is not known."""
+    rates = hardware.gpu_rates(machine.gpus[0]) if machine.gpus else None
+    measured = profile.link_rates.get("cuda:0", {}).get("to", 0.0) if profile else 0.0
+    if profile is None or not (measured or rates):
+        return None
+    return Link(measured or (rates.link if rates else 0.0), speed.prompt_rate(spec, threads, profile))
+
+
+def _spared(threads: Decision, placed: gpus.Placed | None) -> Decision:
+    """A GPU's thread, which hands it work and waits for it, gets a core of its own."""
+    count = len(placed.names) if placed else 0
+    if not count or threads.source == "user" or threads.value <= count:
+        return threads
+    left = threads.value - count
+    return replace(threads, value=left, reason=t("gpus.threads_spared", reason=threads.reason, count=count))
+
+
+def _of_nodes(machine: Machine, wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """The NUMA nodes that the user chose, as CPUs. Raises UsageError for a node without CPUs to use."""
+    nodes = wishes.get("nodes")
+    if nodes is None:
+        return {}
+    allowed = set(machine.allowed_cpus)
+    usable = {n: [cpu for cpu in node.cpus if cpu in allowed] for n, node in sorted(machine.numa_nodes.items())}
+    known = [number for number, cpus in usable.items() if cpus]
+    if not nodes or not set(nodes) <= set(known):
+        raise UsageError("plan.bad_nodes", nodes=_listed(nodes), known=_listed(known))
+    cpus = [cpu for number in sorted(set(nodes)) for cpu in usable[number]]
+    if set(nodes) == set(known):
+        return {}
+    if "pools" in wishes and wishes["pools"] != len(set(nodes)):
+        raise UsageError("plan.pools_nodes", pools=wishes["pools"], nodes=_listed(nodes))
+    cores = sum(any(cpu in set(cpus) for cpu in core) for core in machine.cores) or len(cpus)
+    best = default_threads(machine)[0]
+    return {"cpus": cpus, "threads": wishes.get("threads", min(best, cores))}
+
+
+def _tokens(wishes: Mapping[str, Any]) -> int | None:
+    wished = wishes.get("cache_tokens")
+    return None if wished is None else _positive("cache_tokens", wished)
+
+
+def _wished_context(spec: ModelSpec, name: str, wishes: Mapping[str, Any]) -> int | None:
+    """Raises UsageError for a context that is too small for an answer, DoesNotFit for one beyond the trained one."""
+    wished = wishes.get("context")
+    if wished is None:
+        return None
+    context = _positive("context", wished)
+    if context < SMALLEST_CONTEXT:
+        raise UsageError("plan.context_small", context=context, smallest=SMALLEST_CONTEXT)
+    if context > spec.context and not wishes.get("force"):
+        raise DoesNotFit("plan.context_untrained", name=name, context=context, trained=spec.context)
+    return min(context, wishes.get("cache_tokens") or context)
 
 
 def check_download(machine: Machine, name: str, nbytes: int) -> None:
@@ -153,9 +211,10 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     wished = wishes.get("pools")
     if wished is None and (len(parts) < 2 or len(parts) > min(threads, MOST_POOLS)):
         key = "plan.one_node" if len(parts) < 2 else "plan.few_threads"
-        return Decision(
-            "pools", [{"threads": threads, "cpus": cpus, "node": None}], t(key, nodes=len(parts)), "machine"
-        )
+        chosen = wishes.get("nodes", ())
+        node = chosen[0] if len(chosen) == 1 and machine.numa_nodes[chosen[0]].usable else None
+        pools = [{"threads": threads, "cpus": cpus, "node": node}]
+        return Decision("pools", pools, t(key, nodes=len(parts)), "user" if chosen else "machine")
     if wished is not None:
         count = _positive("pools", wished)
         if count > min(threads, MOST_POOLS):
@@ -165,13 +224,13 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     # A node that cpuset or an inherited policy bars would refuse the memory
     home = {cpu: node if machine.numa_nodes[node].usable else None for node, own in nodes.items() for cpu in own}
     shares = _shared_out(threads, [len(part) for part in parts])
-    pools = []
+    cut = []
     for part, share in zip(parts, shares, strict=True):
         found = {home[cpu] for cpu in part}
-        pools.append({"threads": share, "cpus": part or None, "node": found.pop() if len(found) == 1 else None})
+        cut.append({"threads": share, "cpus": part or None, "node": found.pop() if len(found) == 1 else None})
     if wished is not None:
-        return Decision("pools", pools, t("plan.chosen"), "user")
-    return Decision("pools", pools, t("plan.nodes", nodes=len(parts)), "machine")
+        return Decision("pools", cut, t("plan.chosen"), "user")
+    return Decision("pools", cut, t("plan.nodes", nodes=len(parts)), "machine")
 
 
 def _shared_out(threads: int, sizes: list[int]) -> list[int]:
@@ -184,12 +243,13 @@ def _shared_out(threads: int, sizes: list[int]) -> list[int]:
     return shares
 
 
-def _context(machine: Machine, spec: ModelSpec, name: str, dtype: str, wishes: Mapping[str, Any]) -> Decision:
-    available, force = machine.memory_available, bool(wishes.get("force"))
+def _context(machine: Machine, spec: ModelSpec, name: str, dtype: str, wanted: gpus.Wanted) -> Decision:
+    available, force, context = machine.memory_available, wanted.force, wanted.context
     known = machine.memory_total > 0
     fits = memory.largest_context(spec, available, dtype) if known else spec.context
-    wished = wishes.get("context")
-    if wished is None:
+    if wanted.cache_tokens is not None and context is None:
+        context = min(wanted.cache_tokens, spec.context)
+    if context is None:
         if fits < 1 and not force:
             raise DoesNotFit("plan.weights_too_big", name=name, **_numbers(spec, 1, dtype, machine))
         context = fits if fits >= 1 else spec.context
@@ -201,14 +261,10 @@ def _context(machine: Machine, spec: ModelSpec, name: str, dtype: str, wishes: M
             t("plan.context_fits", trained=spec.context, **_numbers(spec, spec.context, dtype, machine)),
             "machine",
         )
-    context = _positive("context", wished)
-    if context < SMALLEST_CONTEXT:
-        raise UsageError("plan.context_small", context=context, smallest=SMALLEST_CONTEXT)
-    if context > spec.context and not force:
-        raise DoesNotFit("plan.context_untrained", name=name, context=context, trained=spec.context)
-    if context > fits and known and not force:
+    needed = max(context, wanted.cache_tokens or 0)
+    if needed > fits and known and not force and (needed <= spec.context or context > fits):
         key = "plan.context_too_big" if fits >= 1 else "plan.weights_too_big"
-        raise DoesNotFit(key, name=name, context=context, fits=fits, **_numbers(spec, context, dtype, machine))
+        raise DoesNotFit(key, name=name, context=needed, fits=fits, **_numbers(spec, needed, dtype, machine))
     return Decision("context", context, t("plan.chosen"), "user")
 
 

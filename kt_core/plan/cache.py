@@ -44,10 +44,15 @@ def max_running(threads: int, wished: int | None) -> Decision:
     return Decision("max_running", count, t("plan.max_running", each=SEQUENCES_PER_THREAD, most=_USUAL_MOST), "machine")
 
 
-def cache(machine: Machine, spec: ModelSpec, context: int, dtype: str, sequences: int) -> Decision:
-    """Bytes of the pages: at least one conversation of the whole context, at most one for each sequence, and between
-    them half of what is free, since prefixes that nobody uses stay until their pages are needed.
+def cache(
+    machine: Machine, spec: ModelSpec, context: int, dtype: str, sequences: int, tokens: int | None = None
+) -> Decision:
+    """Bytes of the pages: for as many `tokens` as the user wants; else at least one conversation of the whole context, at
+    most one for each sequence, and between them half of what is free, since prefixes that nobody uses stay until their
+    pages are needed.
     """
+    if tokens is not None:
+        return Decision("cache", memory.cache_bytes(spec, tokens, dtype), t("plan.chosen"), "user")
     least = memory.cache_bytes(spec, context, dtype)
     half = (machine.memory_available - memory.fixed_bytes(spec)) // 2 if machine.memory_total else least
     count = min(max(least, half), least * sequences)

@@ -33,17 +33,29 @@ def test_a_plan_for_another_machine(kt: Run) -> None:
     }
     assert data["model"] == {"name": "DeepSeek-R1-0528", "source": "shapes", "path": None}
     chosen = {d["name"]: d["value"] for d in data["decisions"]}
-    assert all(set(d) == {"name", "value", "reason", "source"} and d["reason"] for d in data["decisions"])
-    assert (
-        chosen["threads"] == 64 and [pool["node"] for pool in chosen["pools"]] == [0, 1] and chosen["context"] == 163840
-    )
-    cpu = data["memory"]["cpu"]
-    assert cpu["needed"] == sum(cpu["parts"].values()) <= cpu["available"]
-    assert cpu["parts"]["weights"] == data["disk"]["download"] < data["disk"]["free"] == 2 << 40
-    assert 5 < data["predicted"]["decode_tokens_per_second"] < 12
+    assert all(set(d) == {"name", "value", "reason", "source", "flag"} and d["reason"] for d in data["decisions"])
+    named = {d["flag"]: d["value"] for d in data["decisions"] if d["flag"]}
+    assert chosen["threads"] == named["--kt-cpuinfer"] == 63  # one is the GPU's
+    assert [pool["node"] for pool in chosen["pools"]] == [0, 1] and chosen["devices"] == ["cuda:0"]
+    assert chosen["gpu_experts"] == named["--kt-num-gpu-experts"] and 8192 < chosen["context"] < 163840
+    for device in ("cpu", "cuda:0"):
+        memory = data["memory"][device]
+        assert memory["needed"] == sum(memory["parts"].values()) <= memory["available"], device
+    assert data["memory"]["cpu"]["parts"]["weights"] < data["disk"]["download"] < data["disk"]["free"] == 2 << 40
+    assert 10 < data["predicted"]["decode_tokens_per_second"] < 25
     assert data["predicted"]["prefill_tokens_per_second"] > 100 and "not measured" in data["predicted"]["reason"]
-    assert data["notes"] == ["This version computes on the CPU alone: the plan leaves out rtx-4090."]
-    assert "cuda:0" not in data["memory"] and "gpu" not in " ".join(chosen)
+    (note,) = data["notes"]
+    assert note == "What would be: this version computes on the CPU alone, and rtx-4090 would be left out of a run."
+
+
+def test_the_same_without_its_gpu(kt: Run) -> None:
+    data = kt("plan", "r1", "--simulate", BIG, "--device", "cpu", "--json").json
+    chosen = {d["name"]: d["value"] for d in data["decisions"]}
+    assert chosen["threads"] == 64 and chosen["devices"] == [] and chosen["context"] == 163840
+    cpu = data["memory"]["cpu"]
+    assert set(data["memory"]) == {"cpu"} and cpu["needed"] == sum(cpu["parts"].values()) <= cpu["available"]
+    assert cpu["parts"]["weights"] == data["disk"]["download"]
+    assert 5 < data["predicted"]["decode_tokens_per_second"] < 12
 
 
 def test_a_table_in_two_languages(kt: Run) -> None:
@@ -51,6 +63,7 @@ def test_a_table_in_two_languages(kt: Run) -> None:
     for piece in (
         "threads",
         "64 usable physical cores",
+        "gpu_experts",
         "tok/s",
         "Speed: not measured",
         "rtx-4090",
@@ -58,8 +71,8 @@ def test_a_table_in_two_languages(kt: Run) -> None:
     ):
         assert piece in shown, piece
     chinese = kt("plan", "qwen3-30b-a3b", "--simulate", BIG, more={"KT_LANG": "zh"}).out
-    assert "预测速度" in chinese and "只用 CPU 计算" in chinese
-    assert "64" in kt("plan", "qwen3-30b-a3b", "--simulate", BIG, "--quiet").out.splitlines()
+    assert "预测速度" in chinese and "只用 CPU 计算" in chinese and "每层一个需要" in chinese
+    assert "63" in kt("plan", "qwen3-30b-a3b", "--simulate", BIG, "--quiet").out.splitlines()
 
 
 def test_what_does_not_fit_is_refused_with_3(kt: Run) -> None:

@@ -7,9 +7,9 @@ import pytest
 import trees
 from trees import GIB
 
-from kt_core.machine import default_threads, probe
+from kt_core.machine import default_threads, probe, profile
 from kt_core.machine.sysfiles import parse_list, parse_mask
-from kt_core.types import Machine
+from kt_core.types import Machine, MachineProfile
 
 
 @pytest.fixture(autouse=True)
@@ -276,3 +276,13 @@ def test_an_unknown_cache_is_zero(tmp_path: Path) -> None:
     assert probe(root).last_level_cache == 0
     trees.write(root, trees.cache(0, 0, 3, "a lot", "0") | trees.cache(0, 1, 3, "", "0"))
     assert probe(root).last_level_cache == 0
+
+
+@pytest.mark.parametrize(("alone", "together", "told"), [
+    (0.62e12, 5.0e12, 2), (0.35e12, 5.0e12, 1), (0.48e12, 5.0e12, None), (465e9, 5.0e12, None), (0, 1e12, None),
+])  # fmt: skip
+def test_cores_that_a_virtual_machine_hides(alone: float, together: float, told: int | None) -> None:
+    """16 CPUs that reach what 8 cores can, beside 16 that hold their clock."""
+    measured = MachineProfile({}, 1.0, {}, {"int8": {1: alone, 16: together}}, {})
+    assert profile.threads_a_core(measured, 16) == told
+    assert profile.threads_a_core(measured, 8) is None

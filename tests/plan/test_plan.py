@@ -69,7 +69,7 @@ def reason(made: Plan, name: str) -> str:
 
 def test_laptop_of_16_gib() -> None:
     made = plan(machine(16, cores=8), spec(4))
-    names = ["tier", "threads", "cpus", "pools", "context", "max_running", "kv_dtype", "cache"]
+    names = ["method", "tier", "threads", "cpus", "pools", "devices", "context", "max_running", "kv_dtype", "cache"]
     assert [d.name for d in made.decisions] == [*names, "prefix_disk", "dtype", "rules"]
     assert all(d.reason and d.source for d in made.decisions)
     assert made.value("threads") == 8 and made.value("context") == 8192
