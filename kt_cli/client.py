@@ -15,6 +15,7 @@ from kt_core.errors import KTError, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 
 CONNECT_SECONDS = 5.0
+HEALTH_SECONDS = 1.0
 TOO_LONG = "context_length_exceeded"  # the API's code for a prompt that the context does not hold
 Message = dict[str, str]
 
@@ -113,6 +114,19 @@ class Stats:
         }
 
 
+def health(url: str) -> dict[str, Any]:
+    """What kt's server at `url` says of itself; empty when it does not answer soon."""
+    connection = _connection(Api(url), HEALTH_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        found = json.loads(connection.getresponse().read())
+    except (OSError, HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return found if isinstance(found, dict) else {}
+
+
 def models(api: Api) -> list[str]:
     """Names of the models that the server offers. Raises NotFound when nothing answers."""
     response, connection = _send(api, "GET", "/v1/models")
@@ -201,13 +215,13 @@ def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPRespo
     raise _refusal(content, response.status)
 
 
-def _connection(api: Api) -> HTTPConnection:
+def _connection(api: Api, timeout: float = CONNECT_SECONDS) -> HTTPConnection:
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
         parts = urlsplit(api.url)
         if parts.scheme not in kinds or not parts.hostname:
             raise ValueError(api.url)
-        return kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+        return kinds[parts.scheme](parts.hostname, parts.port, timeout=timeout)
     except ValueError:
         raise UsageError("client.bad_url", url=api.url) from None
 

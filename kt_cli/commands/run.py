@@ -54,6 +54,7 @@ def run(
     ] = None,
     cors: Annotated[str | None, typer.Option("--cors", help="run.cors", metavar="ORIGINS")] = None,
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="run.log_prompts")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="run.detach")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run.dry_run")] = False,
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
@@ -61,6 +62,8 @@ def run(
     overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk}
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
+    elif detach:
+        raise UsageError("run.detach_with_prompt")
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
@@ -78,6 +81,9 @@ def run(
     if dry_run:
         names = [planned.value(d.value) for d in plan.decisions]
         output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
+    elif detach:
+        url, child = launch.detached(plan)
+        _announce(plan, url, child, t("run.detached_next", pid=child.process.pid))
     elif question is None:
         _serve(plan)
     else:
@@ -132,7 +138,7 @@ def _serve(plan: Plan) -> None:
             url = launch.wait_ready(child, stream)
             ready = True
             try:
-                _announce(plan, url, child)
+                _announce(plan, url, child, t("run.ready_next", log=child.log))
                 launch.watch(child, stream)
             finally:
                 output.status(t("run.stopping"))
@@ -140,7 +146,7 @@ def _serve(plan: Plan) -> None:
         raise typer.Exit(0 if ready else ended.exit_code) from None
 
 
-def _announce(plan: Plan, url: str, child: launch.Child) -> None:
+def _announce(plan: Plan, url: str, child: launch.Child, next_steps: str) -> None:
     data = {"url": url, "model": plan.model.name, "pid": child.process.pid, "log": child.log}
     if output.is_json():
         output.document(data)
@@ -149,7 +155,7 @@ def _announce(plan: Plan, url: str, child: launch.Child) -> None:
         output.text(f"{url}\n")
         return
     output.status(t("run.ready", model=plan.model.name, url=url))
-    output.muted(t("run.ready_next", log=child.log))
+    output.muted(next_steps)
 
 
 def _answer_once(plan: Plan, question: str, system: str | None, options: client.Options) -> None:

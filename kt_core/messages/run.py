@@ -126,6 +126,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Talk to it with: kt chat    Stop it with Ctrl-C    Log: {log}",
         "对话：kt chat    停止：Ctrl-C    日志：{log}",
     ),
+    "run.detach": (
+        "Leave the server in the background once it is ready; kt ps, kt logs and kt stop see to it",
+        "就绪后让服务器在后台运行；用 kt ps、kt logs 与 kt stop 管理",
+    ),
+    "run.detached_next": (
+        "Talk to it with: kt chat    Log: kt logs    Stop it with: kt stop {pid}",
+        "对话：kt chat    日志：kt logs    停止：kt stop {pid}",
+    ),
+    "run.detach_with_prompt": (
+        "--detach and --prompt go against each other.\nOne leaves a server in the background, the other answers once.\n"
+        "Leave one of them out.",
+        "--detach 与 --prompt 互相矛盾。\n前者让服务器在后台运行，后者只回答一次。\n请去掉其中之一。",
+    ),
     "run.stopping": ("Stopping the server", "正在停止服务器"),
     "run.log_at": ("Log: {log}", "日志：{log}"),
     "run.port_taken": (
