@@ -37,7 +37,6 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "kt chat": {
         **dict.fromkeys(("--host", "--port", "-H"), "--url"),
-        **dict.fromkeys(("--prompt", "-p"), "kt run NAME -p TEXT"),
     },
 }
 PLANNED = {

@@ -11,7 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -46,6 +48,7 @@ class Child:
     process: subprocess.Popen[bytes]
     events: int
     log: Path
+    plan: Path | None = None  # the file that a server was started from
 
 
 def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFiles:
@@ -173,10 +176,8 @@ def serving(plan: Plan) -> Iterator[Child]:
     """
     signals = _Signals()
     name = _own_name(plan.model.name)
-    plan_file = paths.state_dir() / "plans" / f"{name}.json"
-    log = paths.state_dir() / "logs" / f"{name}.log"
     try:
-        child = _start(plan, plan_file, log)
+        child = _start(plan, name)
         signals.process = child.process
         try:
             yield child
@@ -184,28 +185,55 @@ def serving(plan: Plan) -> Iterator[Child]:
             signals.stopping = True
             stop(child)
     finally:
-        with suppress(OSError):
-            plan_file.unlink(missing_ok=True)
+        _unlink(_plan_file(name))
+
+
+def _plan_file(name: str) -> Path:
+    return paths.state_dir() / "plans" / f"{name}.json"
+
+
+def _unlink(file: Path | None) -> None:
+    with suppress(OSError):
+        if file:
+            file.unlink(missing_ok=True)
 
 
 def detached(plan: Plan) -> tuple[str, Child]:
-    """A server that goes on when this command ends, and its URL, once it is ready. One that fails is gone, and so is one
-    that was interrupted while it loaded."""
+    """A server that goes on when this command ends, and its URL, once it is ready."""
+    child, url = _ready(plan, subprocess.DEVNULL)
+    os.close(child.events)
+    return url, child
+
+
+@contextmanager
+def beside(plan: Plan) -> Iterator[str]:
+    """The URL of a server that is ready and ends with the block, while something else has the terminal and Ctrl-C."""
+    child, url = _ready(plan, subprocess.PIPE)
+    # nobody reads the events, which are in the log too; a full pipe would hold the server up
+    threading.Thread(target=lambda: deque(events(child), maxlen=0), daemon=True).start()
+    try:
+        yield url
+    finally:
+        signals = _Signals()
+        signals.process, signals.stopping = child.process, True
+        stop(child)
+        _unlink(child.plan)
+
+
+def _ready(plan: Plan, stdin: int) -> tuple[Child, str]:
+    """A server that is ready, and its URL. One that fails is gone, and so is one that was interrupted while it loaded."""
     signals = _Signals()
-    name = _own_name(plan.model.name)
-    plan_file = paths.state_dir() / "plans" / f"{name}.json"
-    child = _start(plan, plan_file, paths.state_dir() / "logs" / f"{name}.log", subprocess.DEVNULL)
+    child = _start(plan, _own_name(plan.model.name), stdin)
     signals.process = child.process
     try:
         url = wait_ready(child, events(child))
     except BaseException:
         signals.stopping = True
         stop(child)
-        with suppress(OSError):
-            plan_file.unlink(missing_ok=True)
+        _unlink(child.plan)
         raise
-    os.close(child.events)
-    return url, child
+    signals.restore()
+    return child, url
 
 
 @contextmanager
@@ -247,6 +275,11 @@ class _Signals:
         for number in self._before:
             signal.signal(number, self._arrived)
 
+    def restore(self) -> None:
+        """Let signals act as they did before this."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         if not self.stopping:
             self.stopping = True
@@ -255,8 +288,9 @@ class _Signals:
             self.process.kill()
 
 
-def _start(plan: Plan, plan_file: Path, log: Path, stdin: int = subprocess.PIPE) -> Child:
+def _start(plan: Plan, name: str, stdin: int = subprocess.PIPE) -> Child:
     """Write the plan and start a server from it. Raises KTError when the state folder cannot be written to."""
+    plan_file, log = _plan_file(name), paths.state_dir() / "logs" / f"{name}.log"
     try:
         for folder in (plan_file.parent, log.parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -265,7 +299,9 @@ def _start(plan: Plan, plan_file: Path, log: Path, stdin: int = subprocess.PIPE)
     except OSError as error:
         raise KTError("run.no_state", folder=paths.state_dir(), reason=error.strerror or error) from error
     _prune(log.parent, plan_file.parent)
-    return _spawn([*SERVER, "--plan", str(plan_file)], log, sink, stdin)
+    child = _spawn([*SERVER, "--plan", str(plan_file)], log, sink, stdin)
+    child.plan = plan_file
+    return child
 
 
 def _spawn(command: list[str], log: Path, sink: IO[bytes], stdin: int = subprocess.PIPE) -> Child:

@@ -55,8 +55,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{model}（{url}）未响应停止请求，已强制终止。",
     ),
     "servers.not_stopped": (
-        "Process {pid} could not be stopped.\n{reason}\nLook at it with: ps {pid}",
-        "无法停止进程 {pid}。\n{reason}\n查看它：ps {pid}",
+        "Process {pid} could not be stopped.\n{reason}\nLook at it with ps {pid}.",
+        "无法停止进程 {pid}。\n{reason}\n请用 ps {pid} 查看。",
     ),
     "servers.still_there": ("The system has not ended it yet.", "系统尚未将其结束。"),
     "servers.no_log": (

@@ -67,7 +67,7 @@ def serve() -> None:
         data |= {
             "born": born(os.getpid()),
             "plan": sys.argv[sys.argv.index("--plan") + 1],
-            "log": os.readlink("/proc/self/fd/2"),
+            "log": str(Path("/proc/self/fd/2").readlink()),
         }
         data["path"] = plan["model"]["path"]
         state.write_text(json.dumps(data))
