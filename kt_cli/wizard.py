@@ -4,6 +4,7 @@ First the model, then one menu that shows what was planned and why: the first ro
 """
 
 import shlex
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ NAMES = {"context": "wizard.name_context", "threads": "wizard.name_threads"}
 STARTS = {"chat": "wizard.start_chat", "detach": "wizard.start_detach", "": "wizard.start_stay"}
 MORE = {"plan": "wizard.plan", "save": "wizard.save", BACK: "wizard.back", CANCEL: "wizard.cancel"}
 ANYWHERE = "0.0.0.0"
-REASON_CELLS = 60  # of a reason in a menu, which has one line for each row
+POINTER_CELLS = 6  # beside a row of a menu: what points at it, and dots at its end
 
 
 @dataclass
@@ -133,16 +134,19 @@ def _menu(plan: Plan, answers: Answers) -> list[tuple[str, str]]:
     for name in CHANGED:
         if found := decisions.get(name):
             value = planned.value(found.value)
-            row = t("wizard.change", name=t(NAMES[name]), value=value, reason=_short(found.reason))
-            rows.append((row, name))
+            rows.append((_row(t(NAMES[name]), value, found.reason), name))
     wide = answers.options.get("host", config.get("server.host")) == ANYWHERE
     rows.append((t("wizard.listens_wide" if wide else "wizard.listens_here"), "host"))
     return rows + [(t(key), action) for action, key in MORE.items()]
 
 
-def _short(reason: str) -> str:
-    first = output.wrap(reason, REASON_CELLS)
-    return first[0] + (" …" if len(first) > 1 else "")
+def _row(name: str, value: str, reason: str) -> str:
+    """A decision in one line of the terminal; a reason that is too long for it ends in dots."""
+    room = (
+        output.width(sys.stdout) - output.cells(t("wizard.change", name=name, value=value, reason="")) - POINTER_CELLS
+    )
+    first, *more = output.wrap(reason, max(room, output.LEAST_WIDTH))
+    return t("wizard.change", name=name, value=value, reason=first + (" …" if more else ""))
 
 
 def _changed(name: str, files: ModelFiles, plan: Plan, answers: Answers) -> Plan:
