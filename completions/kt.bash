@@ -29,8 +29,11 @@ _kt() {
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
         --simulate) :; return ;;
+        --from) :; return ;;
+        --file|-f) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --url) :; return ;;
         --model|-m) :; return ;;
+        --lines|-n) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --prompt) :; return ;;
         --output) :; return ;;
@@ -58,10 +61,13 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat model config doctor bench microbench version completion --json --quiet -q --color --version --help -h' ;;
-        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
-        'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
-        'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
+        'kt') words='run plan chat ps stop logs model config doctor bench microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --detach -d --chat --dry-run --force --json --quiet -q --color --help -h' ;;
+        'kt plan') words='--simulate --context --threads --max-running --kv-dtype --from --hub --json --quiet -q --color --help -h' ;;
+        'kt chat') words='--prompt -p --file -f --continue -c --url --model -m --system -s --temperature -t --max-tokens --raw --no-save --json --quiet -q --color --help -h' ;;
+        'kt ps') words='--json --quiet -q --color --help -h' ;;
+        'kt stop') words='--all --json --quiet -q --color --help -h' ;;
+        'kt logs') words='--follow -f --lines -n --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
         'kt model pull') words='--json --quiet -q --color --help -h' ;;
@@ -69,9 +75,9 @@ _kt() {
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
         'kt config') words='get set unset list path --json --quiet -q --color --help -h' ;;
-        'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
-        'kt config set') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
-        'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
+        'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
+        'kt config set') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
+        'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;

@@ -1,15 +1,17 @@
 """One answer from a server, shown as it comes."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from kt_cli import client, output, terminal
 from kt_core import config
-from kt_core.errors import RemoteError, UsageError
+from kt_core.errors import BadData, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 
 
@@ -71,11 +73,18 @@ def options(temperature: float | None, max_tokens: int | None) -> client.Options
     return client.Options(temperature, max_tokens or config.get("chat.max_tokens") or None, config.get("chat.top_p"))
 
 
-def stream(api: client.Api, model: str, messages: list[client.Message], opts: client.Options, out: Writer) -> Answer:
+def stream(
+    api: client.Api,
+    model: str,
+    messages: list[client.Message],
+    opts: client.Options,
+    out: Writer,
+    show_thinking: bool = True,
+) -> Answer:
     """Ask, and show the answer through `out`. Ctrl-C stops the answer and is told in the result."""
     stats = client.Stats(time.monotonic())
     pieces: list[str] = []
-    thinking = _Thinking()
+    thinking = _Thinking(show_thinking)
     stopped = False
     clean = output.printable if output.is_terminal(sys.stdout) else str
     with terminal.no_echo() if output.is_terminal(sys.stdout) else nullcontext():
@@ -97,19 +106,22 @@ def stream(api: client.Api, model: str, messages: list[client.Message], opts: cl
 
 
 class _Thinking:
-    """Reasoning text: dim on a terminal, left out elsewhere."""
+    """Reasoning text: dim on a terminal, or one line in its place that goes when it ends; left out elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: bool) -> None:
+        self.shown = shown
         self.open = False
 
     def feed(self, text: str) -> None:
-        if text and not output.is_json() and output.is_terminal(sys.stdout):
-            self.open = True
-            output.text(output.paint(text, "dim", sys.stdout))
+        if not text or output.is_json() or not output.is_terminal(sys.stdout):
+            return
+        if self.shown or not self.open:
+            output.text(output.paint(text if self.shown else t("chat.thinks"), "dim", sys.stdout))
+        self.open = True
 
     def close(self) -> None:
         if self.open:
-            output.text("\n\n")
+            output.text("\n\n" if self.shown else "\r\x1b[2K")
         self.open = False
 
 
@@ -129,6 +141,40 @@ def conversation(system: str | None, question: str) -> list[client.Message]:
     system = config.get("chat.system") if system is None else system
     first: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": question}]
+
+
+def assembled(prompt: str | None, files: list[Path]) -> str:
+    """The question from its parts: the prompt ("-": standard input) and files; standard input where there are none.
+
+    A single file without a prompt is the question itself. Raises UsageError, NotFound and BadData.
+    """
+    stdin = Path("-")
+    if prompt is None and not files:
+        return question_from_stdin()
+    if [prompt or "", *map(str, files)].count("-") > 1:
+        raise UsageError("client.two_stdin")
+    if prompt is None and len(files) == 1:
+        return question_from_stdin() if files[0] == stdin else check_question(_text_of(files[0]))
+    texts = [f"```\n{question_from_stdin()}\n```" if file == stdin else attachment(file) for file in files]
+    if prompt is not None:
+        texts.insert(0, question_from_stdin() if prompt == "-" else check_question(prompt))
+    return "\n\n".join(texts)
+
+
+def attachment(file: Path) -> str:
+    """A file as it goes along with a question: its name and its text. Raises NotFound and BadData."""
+    text = _text_of(file)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{file.name}:\n{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFound("client.no_file", file=file) from error
+    except (OSError, ValueError) as error:
+        raise BadData("client.bad_file", file=file, reason=getattr(error, "strerror", None) or error) from error
 
 
 def question_from_stdin() -> str:

@@ -6,7 +6,7 @@ Proxy variables are not followed: the server is on this machine or at the addres
 import json
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,14 +15,16 @@ from kt_core.errors import KTError, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 
 CONNECT_SECONDS = 5.0
+HEALTH_SECONDS = 1.0
 TOO_LONG = "context_length_exceeded"  # the API's code for a prompt that the context does not hold
 Message = dict[str, str]
 
 
 class Refused(RemoteError):
-    """A server's own error. `code` is the API's word for it, empty where it gave none."""
+    """A server's own error. `code` is the API's word for it, empty where it gave none; `status` is HTTP's, 0 in a stream."""
 
     code = ""
+    status = 0
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Options:
-    """What a request may set; None leaves it to the server."""
+    """What a request may set, by the API's names; None leaves it to the server."""
 
     temperature: float | None = None
     max_tokens: int | None = None
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    enable_thinking: bool | None = None
 
 
 @dataclass
@@ -89,14 +95,18 @@ class Stats:
         here = (self.completion_tokens - 1) / seconds if seconds > 0 and self.completion_tokens > 1 else 0.0
         return self.timings.get("predicted_per_second") or here
 
-    def line(self) -> str:
-        """One line for a person."""
+    def line(self, context: int = 0) -> str:
+        """One line for a person; with the share of the `context` that is used, where that is known."""
         parts = [
             t("client.tokens_in", count=self.prompt_tokens, rate=f"{self.prefill_rate():.1f}"),
             t("client.tokens_out", count=self.completion_tokens, rate=f"{self.decode_rate():.1f}"),
         ]
         if self.cached_tokens:
             parts.append(t("client.cached", count=self.cached_tokens))
+        if self.first:
+            parts.append(t("client.first", seconds=f"{self.first - self.started:.2f}"))
+        if context:
+            parts.append(t("client.context", used=self.prompt_tokens + self.completion_tokens, context=context))
         if self.finish == "length":
             parts.append(t("client.cut"))
         return " · ".join(parts)
@@ -107,18 +117,42 @@ class Stats:
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "cached_tokens": self.cached_tokens,
+            "first_token_seconds": round(self.first - self.started, 3) if self.first else None,
             "prefill_rate": round(self.prefill_rate(), 3),
             "decode_rate": round(self.decode_rate(), 3),
             "finish_reason": self.finish,
         }
 
 
-def models(api: Api) -> list[str]:
-    """Names of the models that the server offers. Raises NotFound when nothing answers."""
-    response, connection = _send(api, "GET", "/v1/models")
+def health(url: str) -> dict[str, Any]:
+    """What kt's server at `url` says of itself; empty when it does not answer soon."""
+    connection = _connection(Api(url), HEALTH_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        found = json.loads(connection.getresponse().read())
+    except (OSError, HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return found if isinstance(found, dict) else {}
+
+
+def models(api: Api) -> dict[str, int]:
+    """The models that the server offers: name -> tokens that it holds (0: not said).
+
+    Raises NotFound when nothing answers, or when what answers has no such list.
+    """
+    try:
+        response, connection = _send(api, "GET", "/v1/models")
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        parts = urlsplit(api.url)
+        root = f"{parts.scheme}://{parts.netloc}"
+        raise NotFound("client.no_models", url=api.url, root=root) from refused
     try:
         entries = json.loads(response.read())["data"]
-        return [str(entry["id"]) for entry in entries]
+        return {str(entry["id"]): int(entry.get("context_length") or 0) for entry in entries}
     except (ValueError, KeyError, TypeError) as error:
         raise KTError("client.not_a_server", url=api.url) from error
     finally:
@@ -132,8 +166,7 @@ def chat(api: Api, model: str, messages: list[Message], options: Options) -> Gen
     """
     body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
     body["stream_options"] = {"include_usage": True}
-    chosen = {name: getattr(options, name) for name in ("temperature", "top_p", "max_tokens")}
-    body |= {name: value for name, value in chosen.items() if value is not None}
+    body |= {name: value for name, value in asdict(options).items() if value is not None}
     response, connection = _send(api, "POST", "/v1/chat/completions", body)
     try:
         yield from _pieces(response, api)
@@ -201,13 +234,13 @@ def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPRespo
     raise _refusal(content, response.status)
 
 
-def _connection(api: Api) -> HTTPConnection:
+def _connection(api: Api, timeout: float = CONNECT_SECONDS) -> HTTPConnection:
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
         parts = urlsplit(api.url)
         if parts.scheme not in kinds or not parts.hostname:
             raise ValueError(api.url)
-        return kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+        return kinds[parts.scheme](parts.hostname, parts.port, timeout=timeout)
     except ValueError:
         raise UsageError("client.bad_url", url=api.url) from None
 
@@ -223,9 +256,9 @@ def _refusal(content: Any, status: int) -> KTError:
     if isinstance(content, dict) and content.get("status") == "loading":
         return KTError("client.loading")
     if not what:
-        return KTError("client.refused", status=status)
+        what, _, next_step = KTError("client.refused", status=status).lines()
     refused = Refused(" ".join(what.split()), " ".join(why.split()), next_step)
-    refused.code = str(parts.get("code") or "")
+    refused.code, refused.status = str(parts.get("code") or ""), status
     return refused
 
 

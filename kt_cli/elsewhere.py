@@ -11,7 +11,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("list", "ls", "models"), _LIST),
         **dict.fromkeys(("rm", "remove", "delete"), _REMOVE),
         **dict.fromkeys(("show", "info", "explain", "fit", "estimate"), _PLAN),
-        **dict.fromkeys(("ps", "status", "probe", "check", "logs"), _DOCTOR),
+        **dict.fromkeys(("probe", "check"), _DOCTOR),
+        **dict.fromkeys(("status", "servers"), "kt ps"),
+        **dict.fromkeys(("kill", "down", "unload"), "kt stop"),
+        **dict.fromkeys(("log", "tail"), "kt logs"),
         **dict.fromkeys(("bench", "benchmark"), "kt microbench moe"),
         "help": _HELP,
     },
@@ -33,6 +36,5 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "kt chat": {
         **dict.fromkeys(("--host", "--port", "-H"), "--url"),
-        **dict.fromkeys(("--prompt", "-p"), "kt run NAME -p TEXT"),
     },
 }

@@ -11,14 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from kt_cli import output, servers, terminal
 from kt_core import config, paths
@@ -27,7 +28,6 @@ from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan, ServerSettings
 
 PORTS_TRIED = 100  # from the preferred port upwards
-STOP_SECONDS = 10.0  # between asking the server to stop and killing it
 LOGS_KEPT = 20
 NAME_LENGTH = 50  # characters of a model's name in a file's name, which has room for 255 bytes
 OWN_NAME = re.compile(r"\d{8}-\d{6}-(\d{1,10})-")  # of plans and logs: date, time, process
@@ -49,6 +49,7 @@ class Child:
     process: subprocess.Popen[bytes]
     events: int
     log: Path
+    plan: Path | None = None  # the file that a server was started from
 
 
 def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFiles:
@@ -138,7 +139,7 @@ def free_port(host: str, wanted: int | None) -> int:
 
 def _taken(port: int, free: int) -> KTError:
     """The error for an occupied port; a server of kt there is named."""
-    ours = next((server for server in servers.running() if urlsplit(server.url).port == port), None)
+    ours = next((server for server in servers.running() if server.port == port), None)
     if ours:
         return KTError("run.port_ours", port=port, free=free, model=ours.model, url=ours.url, pid=ours.pid)
     return KTError("run.port_taken", port=port, free=free)
@@ -177,10 +178,8 @@ def serving(plan: Plan) -> Iterator[Child]:
     """
     signals = _Signals()
     name = _own_name(plan.model.name)
-    plan_file = paths.state_dir() / "plans" / f"{name}.json"
-    log = paths.state_dir() / "logs" / f"{name}.log"
     try:
-        child = _start(plan, plan_file, log)
+        child = _start(plan, name)
         signals.process = child.process
         try:
             yield child
@@ -188,8 +187,55 @@ def serving(plan: Plan) -> Iterator[Child]:
             signals.stopping = True
             stop(child)
     finally:
-        with suppress(OSError):
-            plan_file.unlink(missing_ok=True)
+        _unlink(_plan_file(name))
+
+
+def _plan_file(name: str) -> Path:
+    return paths.state_dir() / "plans" / f"{name}.json"
+
+
+def _unlink(file: Path | None) -> None:
+    with suppress(OSError):
+        if file:
+            file.unlink(missing_ok=True)
+
+
+def detached(plan: Plan) -> tuple[str, Child]:
+    """A server that goes on when this command ends, and its URL, once it is ready."""
+    child, url = _ready(plan, subprocess.DEVNULL)
+    os.close(child.events)
+    return url, child
+
+
+@contextmanager
+def beside(plan: Plan) -> Iterator[str]:
+    """The URL of a server that is ready and ends with the block, while something else has the terminal and Ctrl-C."""
+    child, url = _ready(plan, subprocess.PIPE)
+    # nobody reads the events, which are in the log too; a full pipe would hold the server up
+    threading.Thread(target=lambda: deque(events(child), maxlen=0), daemon=True).start()
+    try:
+        yield url
+    finally:
+        signals = _Signals()
+        signals.process, signals.stopping = child.process, True
+        stop(child)
+        _unlink(child.plan)
+
+
+def _ready(plan: Plan, stdin: int) -> tuple[Child, str]:
+    """A server that is ready, and its URL. One that fails is gone, and so is one that was interrupted while it loaded."""
+    signals = _Signals()
+    child = _start(plan, _own_name(plan.model.name), stdin)
+    signals.process = child.process
+    try:
+        url = wait_ready(child, events(child))
+    except BaseException:
+        signals.stopping = True
+        stop(child)
+        _unlink(child.plan)
+        raise
+    signals.restore()
+    return child, url
 
 
 @contextmanager
@@ -231,6 +277,11 @@ class _Signals:
         for number in self._before:
             signal.signal(number, self._arrived)
 
+    def restore(self) -> None:
+        """Let signals act as they did before this."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         if not self.stopping:
             self.stopping = True
@@ -239,8 +290,9 @@ class _Signals:
             self.process.kill()
 
 
-def _start(plan: Plan, plan_file: Path, log: Path) -> Child:
+def _start(plan: Plan, name: str, stdin: int = subprocess.PIPE) -> Child:
     """Write the plan and start a server from it. Raises KTError when the state folder cannot be written to."""
+    plan_file, log = _plan_file(name), paths.state_dir() / "logs" / f"{name}.log"
     try:
         for folder in (plan_file.parent, log.parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -249,17 +301,20 @@ def _start(plan: Plan, plan_file: Path, log: Path) -> Child:
     except OSError as error:
         raise KTError("run.no_state", folder=paths.state_dir(), reason=error.strerror or error) from error
     _prune(log.parent, plan_file.parent)
-    return _spawn([*SERVER, "--plan", str(plan_file)], log, sink)
+    child = _spawn([*SERVER, "--plan", str(plan_file)], log, sink, stdin)
+    child.plan = plan_file
+    return child
 
 
-def _spawn(command: list[str], log: Path, sink: IO[bytes]) -> Child:
-    """Start a program that takes --events-fd, with its output in `sink`, the open file of `log`."""
+def _spawn(command: list[str], log: Path, sink: IO[bytes], stdin: int = subprocess.PIPE) -> Child:
+    """Start a program that takes --events-fd, with its output in `sink`, the open file of `log`. With a pipe on its
+    standard input it ends when this command does."""
     reading, writing = os.pipe()
     try:
         with sink:
             process = subprocess.Popen(
                 [*command, "--events-fd", str(writing)],
-                stdin=subprocess.PIPE,
+                stdin=stdin,
                 stdout=sink,
                 stderr=sink,
                 pass_fds=(writing,),
@@ -283,10 +338,12 @@ def _environment() -> dict[str, str]:
 
 
 def _prune(logs: Path, plans: Path) -> None:
-    """Keep the newest logs, and the plans of commands that still run; a killed command leaves its plan behind.
+    """Keep the newest logs, those of running servers, and the plans of these and of commands that still run; a killed
+    command leaves its plan behind.
 
     Files that kt did not name are left alone, and so are those that cannot be removed.
     """
+    used = {file for server in servers.running() for file in (server.plan, server.log)}
     old = sorted(log for log in logs.glob("*.log") if OWN_NAME.match(log.name))[:-LOGS_KEPT]
     for plan in plans.glob("*.json"):
         own = OWN_NAME.match(plan.name)
@@ -294,7 +351,8 @@ def _prune(logs: Path, plans: Path) -> None:
             old.append(plan)
     for file in old:
         with suppress(OSError):
-            file.unlink()
+            if str(file.resolve()) not in used:
+                file.unlink()
 
 
 def events(child: Child) -> Iterator[dict[str, Any]]:
@@ -368,7 +426,7 @@ def stop(child: Child) -> None:
             child.process.terminate()
         if child.process.stdin:
             child.process.stdin.close()
-        child.process.wait(STOP_SECONDS)
+        child.process.wait(servers.STOP_SECONDS)
     except subprocess.TimeoutExpired:
         child.process.kill()
         child.process.wait()

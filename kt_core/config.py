@@ -61,6 +61,7 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("chat.top_p", float, 0.9, minimum=0, maximum=1),
     _setting("chat.max_tokens", int, 0, minimum=0),
     _setting("chat.system", str, ""),
+    _setting("chat.save", bool, True),
 )
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
@@ -136,7 +137,7 @@ def set(key: str, value: Any) -> Any:
 
             document[section] = tomlkit.table()
         document[section][name] = typed
-        _write(file, document.as_string())
+        write_file(file, document.as_string())
     return typed
 
 
@@ -148,7 +149,7 @@ def unset(key: str) -> None:
         document = _parse_file(file)
         if key in _file_values(file):
             del document[section][name]
-            _write(file, document.as_string())
+            write_file(file, document.as_string())
 
 
 def parse(entry: Setting, text: str) -> Any:
@@ -322,7 +323,7 @@ def _alone(file: Path) -> Iterator[None]:
             os.close(folder)
 
 
-def _write(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     """Replace `file` in one step; only its owner may read it, for it may hold the API key."""
     target = file.resolve()  # a link to a dotfiles folder stays a link
     beside = target.with_name(f".{target.name}.{os.getpid()}")

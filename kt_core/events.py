@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from kt_core.errors import KTError
 
@@ -23,6 +24,16 @@ def wait_for_parents_end() -> bool:
         while os.read(0, 4096):
             pass
     return True
+
+
+def born(pid: int) -> int:
+    """When the process began, in the kernel's ticks since it booted: another process with the same id began later.
+
+    0 where that cannot be read.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    return 0
 
 
 def one_line(error: BaseException) -> str:

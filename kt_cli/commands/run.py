@@ -2,15 +2,17 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from kt_cli import answer, before, client, flags, keys, launch, output, planned, servers, terminal
-from kt_cli.flags import Launching
+from kt_cli import answer, before, choose, client, flags, keys, launch, output, planned, servers, terminal
+from kt_cli.commands.chat import converse
 from kt_cli.help import new_app
+from kt_cli.wizard import RunCommand
 from kt_core import config, paths
 from kt_core.errors import NotFound, UsageError
 from kt_core.messages import t
@@ -24,7 +26,7 @@ ENGINE_VARIABLES = (
 )
 
 
-@app.command(cls=Launching, help="run.help", epilog="run.examples")
+@app.command(cls=RunCommand, help="run.help", epilog="run.examples")
 def run(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="run.name", metavar="NAME")],
@@ -56,6 +58,8 @@ def run(
     ] = None,
     cors: Annotated[str | None, typer.Option("--cors", help="run.cors", metavar="ORIGINS")] = None,
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="run.log_prompts")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="run.detach")] = False,
+    chat: Annotated[bool, typer.Option("--chat", help="run.chat")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run.dry_run")] = False,
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
@@ -64,6 +68,7 @@ def run(
     served_name = overrides.pop("served_name", None)
     if prompt is None:
         _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
+    serve = _way(prompt, detach, chat)
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
@@ -71,9 +76,7 @@ def run(
     own = any(server) or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
-        api = client.Api(serving.url, keys.own())
-        with answer.advice("run.too_long"):
-            answer.once(api, serving.model, question, system, options)
+        _answer_by(serving, question, system, options)
         return
     access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
     plan = launch.make_plan(files, overrides)
@@ -85,9 +88,18 @@ def run(
         names = [planned.value(d.value) for d in plan.decisions]
         output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
     elif question is None:
-        _serve(plan)
+        serve(plan)
     else:
         _answer_once(plan, question, system, options)
+
+
+def _way(prompt: str | None, detach: bool, chat: bool) -> Callable[[Plan], None]:
+    """How to serve. Raises UsageError for options that go against each other."""
+    if prompt is not None and (detach or chat):
+        raise UsageError("run.serve_with_prompt", option="--detach" if detach else "--chat")
+    if chat and (detach or not choose.can_ask()):
+        raise UsageError("run.chat_detached" if detach else "run.chat_where")
+    return _detach if detach else _talk if chat else _serve
 
 
 def _question(prompt: str) -> str:
@@ -138,7 +150,7 @@ def _serve(plan: Plan) -> None:
             url = launch.wait_ready(child, stream)
             ready = True
             try:
-                _announce(plan, url, child)
+                _announce(plan, url, child, t("run.ready_next", log=child.log))
                 launch.watch(child, stream)
             finally:
                 output.status(t("run.stopping"))
@@ -146,7 +158,21 @@ def _serve(plan: Plan) -> None:
         raise typer.Exit(0 if ready else ended.exit_code) from None
 
 
-def _announce(plan: Plan, url: str, child: launch.Child) -> None:
+def _detach(plan: Plan) -> None:
+    """Leave a server in the background."""
+    url, child = launch.detached(plan)
+    _announce(plan, url, child, t("run.detached_next", pid=child.process.pid))
+
+
+def _talk(plan: Plan) -> None:
+    """A server for one conversation."""
+    with launch.beside(plan) as url:
+        api = client.Api(url, next(iter(plan.server.api_keys), ""))
+        converse(api, plan.server.served_name, plan.value("context"), answer.options(None, None))
+        output.status(t("run.stopping"))
+
+
+def _announce(plan: Plan, url: str, child: launch.Child, next_steps: str) -> None:
     data = {"url": url, "model": plan.server.served_name, "pid": child.process.pid, "log": child.log}
     if output.is_json():
         output.document(data)
@@ -155,7 +181,13 @@ def _announce(plan: Plan, url: str, child: launch.Child) -> None:
         output.text(f"{url}\n")
         return
     output.status(t("run.ready", model=plan.server.served_name, url=url))
-    output.muted(t("run.ready_next", log=child.log))
+    output.muted(next_steps)
+
+
+def _answer_by(server: servers.Server, question: str, system: str | None, options: client.Options) -> None:
+    """One answer of a server that runs already."""
+    with answer.advice("run.too_long"):
+        answer.once(client.Api(server.url, keys.own()), server.model, question, system, options)
 
 
 def _answer_once(plan: Plan, question: str, system: str | None, options: client.Options) -> None:

@@ -4,6 +4,24 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "client.tokens_in": ("{count} tokens in, {rate} tok/s", "输入 {count} 个 token，{rate} tok/s"),
     "client.tokens_out": ("{count} tokens out, {rate} tok/s", "输出 {count} 个 token，{rate} tok/s"),
     "client.cached": ("{count} from the cache", "其中 {count} 个来自缓存"),
+    "client.first": ("first after {seconds} s", "首个 token 用时 {seconds} 秒"),
+    "client.context": ("context {used} of {context}", "上下文 {used} / {context}"),
+    "client.no_models": (
+        "{url} answers, but it has no list of models.\nThe address of a server ends where /v1 begins.\nTry: kt chat --url {root}",
+        "{url} 有响应，但没有模型列表。\n服务器地址应止于 /v1 之前。\n请尝试：kt chat --url {root}",
+    ),
+    "client.no_file": (
+        "There is no file {file}.\n\nName another one, or - for standard input.",
+        "没有文件 {file}。\n\n请换一个文件，或用 - 表示标准输入。",
+    ),
+    "client.bad_file": (
+        "{file} cannot be read as text.\n{reason}\nOnly text goes along with a question; convert the file first.",
+        "无法将 {file} 作为文本读取。\n{reason}\n问题只能附带文本，请先转换该文件。",
+    ),
+    "client.two_stdin": (
+        "Standard input is asked for twice.\nIt can be the question or a file, and not both.\nPut one of them into a file.",
+        "重复使用了标准输入。\n它只能作为问题或文件之一。\n请将其中之一存为文件。",
+    ),
     "client.cut": ("cut at the token limit", "达到 token 上限而截断"),
     "client.empty_question": (
         "The question is empty.\nThere is nothing to answer.\nPass some text.",
@@ -38,7 +56,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "服务器仍在加载模型。\n\n请稍后再试。",
     ),
     "client.refused": (
-        "The server refused the request with status {status}.\n\nSee what serves that address: kt doctor",
-        "服务器拒绝了请求，状态码 {status}。\n\n查看运行中的服务器：kt doctor",
+        "The server refused the request with status {status}.\n\nSee what runs here: kt ps",
+        "服务器拒绝了请求，状态码 {status}。\n\n查看运行中的服务器：kt ps",
     ),
 }

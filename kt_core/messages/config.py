@@ -72,6 +72,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "单次回答的最大 token 数；0 表示直到上下文用完",
     ),
     "config.chat_system": ("System prompt of every new conversation", "每次新对话使用的系统提示词"),
+    "config.chat_save": (
+        "Whether kt chat keeps its conversations, for this user's eyes only",
+        "kt chat 是否保存对话（仅当前用户可读）",
+    ),
     "config.type_str": ("text", "文本"),
     "config.type_secret": ("text on one line, without control characters", "一行文本，不含控制字符"),
     "config.secret": ("(not shown)", "（不显示）"),

@@ -84,8 +84,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "model.removed": ("Deleted {folder}", "已删除 {folder}"),
     "model.kept": ("Nothing was deleted.", "没有删除任何内容。"),
     "model.in_use": (
-        "Model {name} is in use.\nThe server at {url} runs it (process {pid}).\nStop that server first: kill {pid}",
-        "模型 {name} 正在使用中。\n服务器 {url} 正在运行它（进程 {pid}）。\n请先停止该服务器：kill {pid}",
+        "Model {name} is in use.\nThe server at {url} runs it (process {pid}).\nStop that server first: kt stop {pid}",
+        "模型 {name} 正在使用中。\n服务器 {url} 正在运行它（进程 {pid}）。\n请先停止该服务器：kt stop {pid}",
     ),
     "model.not_pulled": ("{size} to download", "待下载 {size}"),
     "model.column_name": ("NAME", "名称"),

@@ -126,6 +126,29 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Talk to it with: kt chat    Stop it with Ctrl-C    Log: {log}",
         "对话：kt chat    停止：Ctrl-C    日志：{log}",
     ),
+    "run.detach": (
+        "Leave the server in the background once it is ready; kt ps, kt logs and kt stop see to it",
+        "就绪后让服务器在后台运行；用 kt ps、kt logs 与 kt stop 管理",
+    ),
+    "run.detached_next": (
+        "Talk to it with: kt chat    Log: kt logs    Stop it with: kt stop {pid}",
+        "对话：kt chat    日志：kt logs    停止：kt stop {pid}",
+    ),
+    "run.chat": ("Talk to it here once it is ready; it stops when you leave", "就绪后在此对话；离开时服务器停止"),
+    "run.serve_with_prompt": (
+        "{option} and --prompt go against each other.\nOne starts a server to use, the other answers once.\n"
+        "Leave one of them out.",
+        "{option} 与 --prompt 互相矛盾。\n前者启动供使用的服务器，后者只回答一次。\n请去掉其中之一。",
+    ),
+    "run.chat_detached": (
+        "--chat and --detach go against each other.\nA server that was started for a conversation ends with it.\n"
+        "Use --detach, and then: kt chat",
+        "--chat 与 --detach 互相矛盾。\n为对话启动的服务器随对话结束。\n请使用 --detach，然后运行：kt chat",
+    ),
+    "run.chat_where": (
+        "--chat needs a terminal.\nThere is nobody to talk to here.\nUse --prompt for one answer.",
+        "--chat 需要终端。\n这里没有可以对话的人。\n单个回答请使用 --prompt。",
+    ),
     "run.stopping": ("Stopping the server", "正在停止服务器"),
     "run.log_at": ("Log: {log}", "日志：{log}"),
     "run.port_taken": (

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from kt_core.errors import BadData, EnvironmentProblem, KTError
-from kt_core.events import Events, Warnings, one_line, wait_for_parents_end
+from kt_core.events import Events, Warnings, born, one_line, wait_for_parents_end
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
@@ -139,6 +139,7 @@ class _Process:
             reasoning_parser=plan.server.reasoning_parser,
             plan=plan,
         )
+        self._started = time.time()
         self._file = state_dir() / "servers" / f"{os.getpid()}.json"
 
     async def run(self) -> int:
@@ -162,6 +163,7 @@ class _Process:
         for target in (self._load_engine, self._watch_parent):
             threading.Thread(target=target, daemon=True).start()
         try:
+            self._note(ready=False)
             return await self._exit
         finally:
             if self._state.engine:
@@ -216,29 +218,39 @@ class _Process:
         self._stop(error.exit_code)
 
     def _ready(self, engine: Any) -> None:
+        if not self._note(ready=True):
+            return
+        self._state.engine = engine
+        self._events.emit("ready", url=self._url(), model=self._state.model)
+
+    def _url(self) -> str:
+        return url_of(self._plan.server.host, self._listener.getsockname()[1])
+
+    def _note(self, ready: bool) -> bool:
+        """Write the state file, by which others find this server. False when it failed, which ends the process."""
         try:
-            url = url_of(self._plan.server.host, self._listener.getsockname()[1])
-            self._write_state(url)
+            self._write_state(ready)
         except OSError as e:
             self._fail(KTError("server.no_state", folder=self._file.parent, reason=e.strerror or e))
-            return
         except Exception as e:  # one that got away would end this callback only, and whoever started this would wait
             log.exception("state file")
             self._fail(_unknown(e))
-            return
-        self._state.engine = engine
-        self._events.emit("ready", url=url, model=self._state.model)
+        else:
+            return True
+        return False
 
-    def _write_state(self, url: str) -> None:
+    def _write_state(self, ready: bool) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         state = {
             "pid": os.getpid(),
-            "url": url,
+            "url": self._url(),
+            "ready": ready,
+            "born": born(os.getpid()),
             "model": self._state.model,
             "path": self._plan.model.path,
             "plan": str(self._plan_file.resolve()),
             "log": log_file(),
-            "started": time.time(),
+            "started": self._started,
         }
         beside = self._file.with_suffix(".tmp")
         beside.write_text(json.dumps(state), encoding="ascii")  # escapes: a path need not be UTF-8

@@ -11,6 +11,8 @@ class FakeServer:
     """Answers POST /v1/chat/completions with `answer`, a word at a time, `delay` seconds apart."""
 
     def __init__(self) -> None:
+        self.models = ["fake-model"]
+        self.health: dict[str, Any] = {"status": "ok", "running": 1, "waiting": 2, "context": 4096}
         self.answer = "Paris is the **capital** of France."
         self.reasoning = ""  # sent before the answer
         self.delay = 0.0
@@ -38,7 +40,12 @@ class FakeServer:
 def handler_of(owner: FakeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._json(200, {"data": [{"id": "fake-model"}]})
+            if self.path == "/health":
+                self._json(200 if owner.health["status"] == "ok" else 503, owner.health)
+            elif self.path == "/v1/models":
+                self._json(200, {"data": [{"id": name, "context_length": 4096} for name in owner.models]})
+            else:
+                self._json(404, {"error": {"message": f"GET {self.path}: Not Found"}})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -2,7 +2,7 @@
 
     python stand_in.py ARGS...          the command line, whose server is this file
     python stand_in.py --plan FILE ...  the server
-KT_TEST_SERVER chooses what the server does: serve, error, crash, killed, slow, refuse.
+KT_TEST_SERVER chooses what the server does: serve, error, crash, killed, slow, loading, deaf, refuse.
 """
 
 import json
@@ -32,6 +32,8 @@ NAME = "kt_core.server-stand-in"  # servers.alive looks for kt_core.server in th
 def serve() -> None:
     from fake_openai import FakeServer
 
+    from kt_core.events import born, wait_for_parents_end
+
     events = os.fdopen(int(sys.argv[sys.argv.index("--events-fd") + 1]), "w", buffering=1)
 
     def event(**data: object) -> None:
@@ -53,16 +55,27 @@ def serve() -> None:
         time.sleep(60)
     event(event="warning", what="A warning of the server.")
     with FakeServer() as running:
+        running.models = [plan["server"]["served_name"]]
         if kind == "refuse":
             running.error = TOO_LONG
+        if kind == "loading":
+            running.health = {"status": "loading", "stage": "weights", "done": 1, "total": 4}
         state = Path(os.environ["XDG_STATE_HOME"]) / "kt" / "servers" / f"{os.getpid()}.json"
         state.parent.mkdir(parents=True, exist_ok=True)
         data = {"pid": os.getpid(), "url": running.url, "model": plan["server"]["served_name"], "started": time.time()}
+        data["ready"] = kind != "loading"
+        data |= {
+            "born": born(os.getpid()),
+            "plan": sys.argv[sys.argv.index("--plan") + 1],
+            "log": str(Path("/proc/self/fd/2").readlink()),
+        }
         data["path"] = plan["model"]["path"]
         state.write_text(json.dumps(data))
         ended = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: ended.set())
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+        signal.signal(signal.SIGTERM, lambda *_: None if kind == "deaf" else ended.set())
+        threading.Thread(target=lambda: wait_for_parents_end() and ended.set(), daemon=True).start()
+        if kind == "loading":
+            ended.wait(60)
         event(event="ready", url=running.url, model=plan["model"]["name"])
         while not ended.wait(0.05):
             pass

@@ -17,6 +17,7 @@ from fake_openai import FakeServer
 from rich.console import Console
 
 from kt_cli import markdown
+from kt_cli.chat import commands
 
 PROMPT = ">>>"
 
@@ -127,7 +128,7 @@ def test_reasoning_is_dim_and_not_part_of_the_conversation(server: FakeServer, c
 
 def test_commands(server: FakeServer, child: Any, tmp_path: Path) -> None:
     ask(child, "/help")
-    for name in ("/help", "/clear", "/system", "/retry", "/save", "/exit", "Ctrl-C"):
+    for name in (*commands.COMMANDS, "Alt-Enter", "Ctrl-C"):
         child.expect_exact(name)
     child.expect(PROMPT)
     ask(child, "/clera")

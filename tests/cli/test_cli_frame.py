@@ -63,7 +63,7 @@ def test_help_is_quick_and_imports_no_torch(env: dict[str, str]) -> None:
 USAGE = [
     (("confg",), "did you mean config"),
     (("model", "lst"), "did you mean list"),
-    (("bogus",), "kt has no command 'bogus'; it has: run"),
+    (("xyzzy",), "kt has no command 'xyzzy'; it has: run"),
     (("doctor", "--zzz"), "kt doctor has no option --zzz."),
     (("model",), "kt model needs a command: list, pull, path, show, rm."),
     (("serve", "x"), "what does that here: kt run NAME"),

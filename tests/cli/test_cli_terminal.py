@@ -19,23 +19,30 @@ WORDS = " ".join(f"word{number:03}" for number in range(400))
 
 
 class Screen:
-    """A command in bash on a terminal of 24 by 80; what it writes is drawn by the emulator."""
+    """A command in bash on a terminal of 24 lines; what it writes is drawn by the emulator."""
 
-    def __init__(self, command: str, env: dict[str, str]) -> None:
+    def __init__(self, command: str, env: dict[str, str], columns: int = 80) -> None:
         more = {**env, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PS1": "$ "}
         script = f"{command}; echo code $?; stty -a | grep -wo -e -echo -e echo"
-        self.child: Any = pexpect.spawn("bash", ["-c", script], env=more, encoding="utf-8", timeout=20)
-        self.screen = pyte.HistoryScreen(80, 24, history=1000)
+        size = (24, columns)
+        self.child: Any = pexpect.spawn("bash", ["-c", script], env=more, encoding="utf-8", timeout=20, dimensions=size)
+        self.screen = pyte.HistoryScreen(columns, 24, history=1000)
         self.stream = pyte.Stream(self.screen)
 
     def expect(self, pattern: str) -> None:
         self.child.expect(pattern)
         self.stream.feed(self.child.before + self.child.after)
 
+    def say(self, keys: str, pattern: str) -> None:
+        """Type, and wait for what it brings."""
+        self.child.send(keys)
+        self.expect(pattern)
+
     def end(self) -> str:
         """The rest, up to the end of the shell; all that was drawn, from the first line on."""
         self.expect(r"(?<![a-z])-?echo\r")
-        above = ["".join(line[column].data for column in range(80)) for line in self.screen.history.top]
+        columns = range(self.screen.columns)
+        above = ["".join(line[column].data for column in columns) for line in self.screen.history.top]
         return "\n".join(line.rstrip() for line in [*above, *self.screen.display])
 
 

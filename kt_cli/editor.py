@@ -1,0 +1,41 @@
+"""The user's editor."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from kt_core.errors import EnvironmentProblem, KTError
+
+USUAL = ("nano", "vim", "vi", "emacs")
+
+
+def command() -> list[str]:
+    """What $VISUAL or $EDITOR says, else a usual editor that is installed. Raises EnvironmentProblem."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or next(filter(shutil.which, USUAL), "")
+    try:
+        words = shlex.split(named)
+    except ValueError:
+        words = []
+    if not words or not shutil.which(words[0]):
+        raise EnvironmentProblem("editor.absent", name=named or "-")
+    return words
+
+
+def edit(file: Path) -> None:
+    """Let the user edit `file`. Raises EnvironmentProblem without an editor, KTError when it fails."""
+    words = command()
+    code = subprocess.run([*words, str(file)]).returncode
+    if code:
+        raise KTError("editor.failed", name=words[0], code=code)
+
+
+def compose(text: str) -> str:
+    """What the user made of `text`. Raises as edit does."""
+    with tempfile.TemporaryDirectory(prefix="kt-") as folder:  # of mode 0700
+        file = Path(folder) / "question.md"
+        file.write_text(text, encoding="utf-8")
+        edit(file)
+        return file.read_text(encoding="utf-8", errors="replace").strip("\n")

@@ -1,0 +1,202 @@
+"""`kt run --detach`, `kt ps`, `kt stop` and `kt logs` with stand-ins for the engine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from cli_runner import Run
+from test_cli_run import STAND_IN, wait_for
+
+from kt_cli import servers
+from kt_core import paths
+from kt_core.events import born
+
+SERVER = {
+    "model": str, "state": str, "url": str, "pid": int, "path": str, "log": str, "started": float, "uptime": float,
+    "memory": int, "progress": (dict, type(None)), "context": (int, type(None)), "running": (int, type(None)),
+    "waiting": (int, type(None)), "threads": (int, type(None)), "planned": dict, "predicted": dict,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """No server outlives a test."""
+    yield
+    for server in servers.running():
+        servers.end(server)
+
+
+def detached(kt: Run, *args: str, **more: str) -> Any:
+    done = kt("run", "tiny", "--detach", "--json", *args, more=more, program=STAND_IN)
+    assert done.code == 0, done.err
+    return done.json
+
+
+def test_detached_server_goes_on(kt: Run) -> None:
+    done = kt("run", "tiny", "--detach", program=STAND_IN)
+    assert done.code == 0 and done.out == ""
+    (server,) = servers.running()
+    assert f"tiny is ready at {server.url}" in done.err and f"kt stop {server.pid}" in done.err
+    assert Path(server.plan).exists()
+    assert kt("run", "tiny", "-p", "Where?", program=STAND_IN).out.startswith("Paris")  # asks the one that runs
+    (listed,) = kt("ps", "--json").json["servers"]
+    assert listed["pid"] == server.pid and listed["state"] == "ready" and listed["log"] == server.log
+    assert listed["running"] == 1 and listed["context"] == 4096 and listed["planned"] == {"cpu": 2**30}
+    stopped = kt("stop", "--json").json["stopped"]
+    assert stopped == [{"pid": server.pid, "model": "tiny", "url": server.url, "killed": False}]
+    assert not servers.alive(server.pid) and not Path(server.plan).exists() and not servers.running()
+
+
+def test_several_at_once(kt: Run) -> None:
+    first, second = detached(kt), detached(kt)
+    assert first["url"] != second["url"] and first["pid"] != second["pid"]
+    found = kt("ps", "--json").json["servers"]
+    assert [server["pid"] for server in found] == [second["pid"], first["pid"]]  # newest first
+    for server in found:
+        assert set(server) == set(SERVER)
+        assert all(isinstance(server[name], kind) for name, kind in SERVER.items()), server
+    assert kt("ps", "-q").out == f"{second['pid']}\n{first['pid']}\n"
+    which = kt("stop")
+    assert which.code == 2 and first["url"] in which.err and str(second["pid"]) in which.err and which.out == ""
+    port = first["url"].rpartition(":")[2]
+    assert kt("stop", port).code == 0
+    assert [server.pid for server in servers.running()] == [second["pid"]]
+    assert kt("stop", "--all", "-q").out == f"{second['pid']}\n"
+    assert kt("stop", "--all").code == kt("stop").code == 4
+
+
+@pytest.mark.parametrize("word", ["pid", "model", "url", "TINY"])
+def test_what_names_a_server(word: str, kt: Run) -> None:
+    started = detached(kt)
+    assert kt("stop", str(started.get(word, word))).code == 0
+    assert not servers.running()
+
+
+def test_name_of_no_server(kt: Run) -> None:
+    nobody = kt("stop", "other")
+    assert nobody.code == 4 and "kt run MODEL --detach" in nobody.err
+    started = detached(kt)
+    done = kt("stop", "other")
+    assert done.code == 4 and started["url"] in done.err
+    assert kt("stop", "tiny", "--all").code == 2 and servers.running()
+
+
+def test_server_that_does_not_stop_is_killed(kt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = detached(kt, KT_TEST_SERVER="deaf")
+    (server,) = servers.running()
+    monkeypatch.setattr(servers, "STOP_SECONDS", 0.3)
+    assert servers.end(server) is False and not servers.alive(started["pid"])
+
+
+def test_failure_while_it_loads_leaves_nothing(kt: Run, tmp_path: Path) -> None:
+    done = kt("run", "tiny", "--detach", more={"KT_TEST_SERVER": "error"}, program=STAND_IN)
+    assert done.code == 5 and "The file is damaged." in done.err and "Log: " in done.err
+    assert not servers.running() and not list((tmp_path / "state" / "kt" / "plans").iterdir())
+
+
+def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], kt: Run, tmp_path: Path) -> None:
+    command = [sys.executable, *STAND_IN, "run", "tiny", "--detach"]
+    loading = {**env, "KT_TEST_SERVER": "loading"}
+    process = subprocess.Popen(command, env=loading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(servers.running)
+    (server,) = servers.running()
+    assert not server.ready and not servers.ready()
+    (row,) = kt("ps", "--json").json["servers"]
+    assert row["state"] == "loading" and row["progress"] == {"stage": "weights", "done": 1, "total": 4}
+    assert "loading 25 %" in kt("ps").out
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Error" not in err
+    assert not servers.alive(server.pid) and not list((tmp_path / "state" / "kt" / "plans").iterdir())
+
+
+def test_plan_of_a_running_server_is_kept(kt: Run) -> None:
+    detached(kt)
+    assert kt("run", "tiny", "-p", "x", "--threads", "1", program=STAND_IN).code == 0  # tidies up
+    (server,) = servers.running()
+    assert Path(server.plan).exists() and Path(server.log).exists()
+    os.kill(server.pid, signal.SIGKILL)
+    wait_for(lambda: not servers.running())
+    assert not Path(server.plan).exists()
+
+
+def test_process_id_that_another_server_took() -> None:
+    holder = subprocess.Popen([sys.executable, "-c", "input()", "kt_core.server"], stdin=subprocess.PIPE)
+    try:
+        wait_for(lambda: servers.alive(holder.pid))
+        began = born(holder.pid)
+        assert began > 0 and servers.alive(holder.pid, began) and not servers.alive(holder.pid, began - 1)
+        file = paths.state_dir() / "servers" / f"{holder.pid}.json"
+        file.parent.mkdir(parents=True)
+        told = {"pid": holder.pid, "url": "http://127.0.0.1:9", "model": "m", "born": began}
+        file.write_text(json.dumps(told))
+        assert [server.pid for server in servers.running()] == [holder.pid]
+        file.write_text(json.dumps({**told, "born": began - 1}))
+        assert servers.running() == [] and not file.exists()
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_options_against_each_other(kt: Run) -> None:
+    assert kt("run", "tiny", "--detach", "-p", "x", program=STAND_IN).code == 2
+    assert kt("logs", "--follow", "--json").code == 2
+
+
+def test_logs(kt: Run, env: dict[str, str]) -> None:
+    assert kt("logs").code == 4
+    started = detached(kt)
+    assert kt("logs").out == kt("logs", "tiny").out == "starting\nlast words of the log\n"
+    assert kt("logs", "-n", "1").out == "last words of the log\n"
+    assert kt("logs", "-q").out == started["log"] + "\n"
+    assert kt("logs", "--json").json == {
+        "schema_version": 1,
+        "log": started["log"],
+        "lines": ["starting", "last words of the log"],
+    }
+    child = pexpect.spawn(sys.executable, ["-m", "kt_cli", "logs", "-f"], env=env, encoding="utf-8", timeout=20)
+    child.expect("last words")
+    with Path(started["log"]).open("a") as log:
+        log.write("one more\x1b]0;owned\x07\n")
+    child.expect("one more")
+    log_file = Path(started["log"])
+    log_file.rename(log_file.with_suffix(".1.log"))  # as the server does when it is full
+    log_file.write_text("a new part\n")
+    child.expect("a new part")
+    kt("stop")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert kt("logs").out == "a new part\n"  # of the one that has ended
+    other = kt("logs", "nosuch")
+    assert other.code == 4 and "tiny" in other.err
+
+
+def test_follow_ends_with_ctrl_c(kt: Run, env: dict[str, str]) -> None:
+    detached(kt)
+    child = pexpect.spawn(sys.executable, ["-m", "kt_cli", "logs", "-f"], env=env, encoding="utf-8", timeout=20)
+    child.expect("last words")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130 and "Traceback" not in child.before
+
+
+def test_choice_on_a_terminal(kt: Run, env: dict[str, str]) -> None:
+    first, second = detached(kt), detached(kt)
+    more = {**env, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    child = pexpect.spawn(sys.executable, ["-m", "kt_cli", "stop"], env=more, encoding="utf-8", timeout=20)
+    child.expect("Which server")
+    child.expect(str(first["pid"]))
+    child.send("\x1b[B\r")
+    child.expect(re.escape(f"Stopped tiny at {first['url']}"))
+    child.expect(pexpect.EOF)
+    assert [server.pid for server in servers.running()] == [second["pid"]]
