@@ -328,6 +328,7 @@ class Format:
     kind: str  # "json": value is a JSON schema; "regex"; "choice": a tuple of texts; "grammar": Lark or GBNF
     value: Any
     strict: bool = True  # of a schema: what no grammar can say is an error, not left out
+    field: str = ""  # of the request, that asks for it
 
 
 @dataclass(frozen=True)
@@ -408,3 +409,4 @@ class Chunk:
     usage: Usage | None = None
     timings: Timings | None = None
     computed: int | None = None
+    stopped: str | None = None  # the stop string that ended the choice

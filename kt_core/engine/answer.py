@@ -32,7 +32,11 @@ class Answer:
         self._pending: list[_Pending] = []
         self._decoded = 0  # characters out of the detokenizer
         self._sent = 0  # characters that went out
-        self.stopped = False  # a stop string was found: nothing more may be pushed
+
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that was found: nothing more may be pushed."""
+        return self._stops.found
 
     def push(self, token: int, logprob: TokenLogprob | None) -> Piece:
         self._pending.append(_Pending(self._decoded, token, logprob))
@@ -50,7 +54,7 @@ class Answer:
 
     def _release(self, decoded: str) -> Piece:
         self._decoded += len(decoded)
-        text, self.stopped = self._stops.push(decoded)
+        text, _ = self._stops.push(decoded)
         end = self._sent + len(text)
         return self._take(text, sum(p.start < end for p in self._pending) if text else 0)
 

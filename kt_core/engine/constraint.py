@@ -12,18 +12,25 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from kt_core.errors import KTError, UsageError
+from kt_core.errors import UsageError
 
 # Characters of a grammar: compiling lets no other thread run, and 500,000 took 0.9 s.
 LONGEST = 1 << 17
 # States of the automaton take up to 2 KB each, and every choice of a request shares them; fuel is counted in about 50 k a ms.
-_LIMITS = llguidance.LLParserLimits(max_lexer_states=50_000, max_grammar_size=250_000, verbose_errors=False)
+# An object whose keys may all be left out takes four items a key where the next one begins: the longest grammar has 20,000.
+_LIMITS = llguidance.LLParserLimits(
+    max_lexer_states=50_000,
+    max_grammar_size=250_000,
+    max_items_in_row=25_000,
+    step_max_items=200_000,
+    verbose_errors=False,
+)
 _DRAWN = re.compile(r"\d+ \|")
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")  # [256, 8]
 _BOUNDS = np.where(_BITS, np.float32(np.inf), np.float32(-np.inf))  # of eight tokens, by the byte of their bits
 
 
-class ConstraintFailed(KTError):
+class ConstraintFailed(UsageError):
     """The grammar became too complex on the way."""
 
 

@@ -82,14 +82,16 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
         self._held = ""
+        self.found: str | None = None  # the one that was
 
     def push(self, piece: str) -> tuple[str, bool]:
         """(text that can go out, whether a stop string was found). After a find, nothing more may be pushed."""
         text = self._held + piece
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
+        found = [(text.find(stop) + len(stop), text.find(stop), stop) for stop in self._stops if stop in text]
         if found:
+            _, begin, self.found = min(found)
             self._held = ""
-            return text[: min(found)[1]], True
+            return text[:begin], True
         keep = max((self._overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False

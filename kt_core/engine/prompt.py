@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 import jinja2.meta
 
+from kt_core.engine import templates
 from kt_core.errors import UsageError
 from kt_core.messages import t
 from kt_core.types import Request
@@ -69,23 +70,17 @@ def chat_text(tokenizer: Any, request: Request) -> str:
     _check_arguments(template, request.template_args)
     if request.tools and "tools" not in names_read(template):
         raise UsageError("engine.no_tools")
-    messages = [_plain(message) for message in request.messages or ()]
-    try:
-        text: str = tokenizer.apply_chat_template(
-            messages,
-            tools=list(request.tools) or None,
-            chat_template=template,
-            add_generation_prompt=not request.continue_final,
-            continue_final_message=request.continue_final,
-            tokenize=False,
-            **request.template_args,
-        )
-    except Exception as e:  # a template is a program of the model's: it may fail in any way on these messages
-        raise UsageError("engine.template", reason=_printable(str(e)) or type(e).__name__) from e
-    return text
+    return templates.render(
+        conversations=[[_plain(message) for message in request.messages or ()]],
+        tools=list(request.tools) or None,
+        chat_template=template,
+        add_generation_prompt=not request.continue_final,
+        continue_final_message=request.continue_final,
+        **{**tokenizer.special_tokens_map, **request.template_args},
+    )
 
 
-def templates(tokenizer: Any) -> list[str]:
+def all_templates(tokenizer: Any) -> list[str]:
     """All chat templates of the model."""
     template = getattr(tokenizer, "chat_template", None)
     return list(template.values()) if isinstance(template, dict) else [template] if template else []
@@ -107,6 +102,20 @@ def encode(tokenizer: Any, text: str, special: bool) -> list[int]:
     return _ids(tokenizer, text, special)
 
 
+class _Names(jinja2.meta.TrackingCodeGenerator):
+    """Finds names, and computes no constants meanwhile: `'x' * 10**10` is one."""
+
+    def __init__(self, environment: jinja2.Environment) -> None:
+        super().__init__(environment)
+        self.optimizer = None
+
+    def _output_child_to_const(self, *_: Any) -> str:
+        raise jinja2.nodes.Impossible
+
+    def visit_EvalContextModifier(self, *_: Any) -> None:
+        """`autoescape`, whose argument names nothing that matters."""
+
+
 @cache
 def template_arguments(template: str) -> frozenset[str]:
     """The names that a caller may set for a chat template: those it reads and nobody else provides."""
@@ -117,7 +126,9 @@ def template_arguments(template: str) -> frozenset[str]:
 def names_read(template: str) -> frozenset[str]:
     """The names that a chat template reads. Raises jinja2.TemplateError for a text that is no template."""
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
-    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(_GENERATION_TAG.sub("", template))))
+    found = _Names(environment)
+    found.visit(environment.parse(_GENERATION_TAG.sub("", template)))
+    return frozenset(found.undeclared_identifiers)
 
 
 def _check_arguments(template: str, names: Iterable[str]) -> None:
@@ -144,11 +155,6 @@ def _parsed(function: dict[str, Any]) -> dict[str, Any]:
         except (ValueError, RecursionError):  # no JSON, or nested too deep
             return function
     return function
-
-
-def _printable(text: str) -> str:
-    """On one line, and without halves of characters, which no answer could be sent with."""
-    return " ".join(text.encode(errors="backslashreplace").decode().split())
 
 
 def _encode(tokenizer: Any, text: str, special: bool, limit: int) -> list[int]:

@@ -140,9 +140,9 @@ class Sequence:
             decode=self._last - self._first,
         )
         usage = Usage(len(self.stream.prompt), self.answered, self.cached or 0)
-        self._put(self._answer.finish(), reason, usage, timings)
+        self._put(
+            self._answer.finish(), finish_reason=reason, usage=usage, timings=timings, stopped=self._answer.stopped
+        )
 
-    def _put(
-        self, piece: Piece, reason: str | None = None, usage: Usage | None = None, timings: Timings | None = None
-    ) -> None:
-        self.stream.put(Chunk(piece.text, self.choice, piece.tokens, piece.logprobs, reason, usage, timings))
+    def _put(self, piece: Piece, **ending: Any) -> None:
+        self.stream.put(Chunk(piece.text, self.choice, piece.tokens, piece.logprobs, **ending))

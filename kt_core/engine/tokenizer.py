@@ -51,7 +51,7 @@ def load_tokenizer(files: ModelFiles, header: GGUFHeader | None = None) -> Any:
 
 def _sound(tokenizer: Any, path: str) -> Any:
     """The tokenizer. Raises BadData for a chat template that is none: no chat could ever be rendered."""
-    for template in prompt.templates(tokenizer):
+    for template in prompt.all_templates(tokenizer):
         try:
             prompt.names_read(template)
         except (jinja2.TemplateError, RecursionError) as error:

@@ -12,6 +12,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The model's chat template refused these messages: {reason}",
         "模型的对话模板拒绝了这些消息：{reason}",
     ),
+    "engine.template_bounds": (
+        "it takes more than {seconds:g} s or {gib} GiB",
+        "它需要超过 {seconds:g} 秒或 {gib} GiB",
+    ),
     "engine.template_args": (
         "The model's chat template has no argument {names}; it has: {known}",
         "模型的对话模板没有参数 {names}；可用的有：{known}",

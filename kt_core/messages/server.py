@@ -3,6 +3,7 @@
 MESSAGES: dict[str, tuple[str, str]] = {
     "server.field": ("{field}: {reason}", "{field}：{reason}"),
     "server.body": ("The request's body is not valid: {reason}", "请求体无效：{reason}"),
+    "server.no_http": ("What was sent is no HTTP request.", "收到的内容不是有效的 HTTP 请求。"),
     "server.too_large": (
         "The request's body is larger than {limit} bytes.",
         "请求体超过 {limit} 字节。",

@@ -194,8 +194,8 @@ class AnthropicMessage(TypedDict):
     role: Literal["assistant"]
     model: str
     content: list[ContentBlock]
-    stop_reason: Literal["end_turn", "max_tokens", "tool_use"]
-    stop_sequence: None
+    stop_reason: Literal["end_turn", "max_tokens", "tool_use", "stop_sequence"]
+    stop_sequence: str | None
     usage: AnthropicUsage
 
 

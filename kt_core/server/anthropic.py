@@ -118,8 +118,10 @@ def _opening(event: Event) -> dict[str, Any]:
 
 
 def _ending(chunk: Chunk, replies: Replies) -> dict[str, Any]:
-    """Which stop sequence ended an answer is not known, so the end of one is an end like any other."""
-    return {"stop_reason": _REASONS.get(replies.finish_reason(chunk) or ""), "stop_sequence": None}
+    reason = _REASONS.get(replies.finish_reason(chunk) or "")
+    if chunk.stopped is not None and reason == "end_turn":
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": chunk.stopped}
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:

@@ -3,7 +3,11 @@
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kt_core.messages import t
+from kt_core.server import errors
 
 # A request's head must be whole after so many seconds, so that connections cannot be held by a byte now and then.
 HEAD_SECONDS = 20.0
@@ -29,6 +33,18 @@ class Connection(H11Protocol):
             self._await_head()
         else:
             self._head = _stopped(self._head)
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is no HTTP, in OpenAI's envelope: no route was reached that could have another one."""
+        answer = errors.http_response(400, t("server.no_http"))
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        parts = (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        )
+        self.transport.write(b"".join(self.conn.send(part) or b"" for part in parts))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

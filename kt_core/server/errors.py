@@ -42,7 +42,7 @@ _KINDS: tuple[tuple[type[KTError], int, str, dict[str, str]], ...] = (
     (UsageError, 400, "invalid_request_error", {}),
     (KTError, 500, "server_error", {}),
 )
-_ROUTER_CODES = {404: "unknown_route", 405: "method_not_allowed"}
+_ROUTER_CODES = {400: "invalid_http", 404: "unknown_route", 405: "method_not_allowed"}
 # Codes that clients know; any other error's code is the end of its message key.
 _CODES = {"engine.context_overflow": "context_length_exceeded"}
 
@@ -71,7 +71,7 @@ def passed_on(response: JSONResponse) -> dict[str, str]:
 
 
 def http_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The answer to what the router refuses: unknown routes and methods."""
+    """The answer to what no route sees: unknown routes and methods, and what is no HTTP."""
     return JSONResponse(_envelope(message, "invalid_request_error", None, _ROUTER_CODES.get(status)), status, headers)
 
 

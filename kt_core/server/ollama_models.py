@@ -71,7 +71,7 @@ async def show(request: Request) -> dict[str, Any]:
     return {
         "modelfile": f"FROM {state.model}\n",
         "parameters": "",
-        "template": "\n".join(prompt.templates(engine.tokenizer)),
+        "template": "\n".join(prompt.all_templates(engine.tokenizer)),
         "license": "",
         "details": _details(state),
         "model_info": info,

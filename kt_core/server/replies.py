@@ -56,15 +56,20 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
 
 
 def _submit(engine: "Engine", request: Request, style: Style, parallel: bool, observe: Observer) -> Stream:
-    if grammars.wanted(request):
-        # What the template writes last says whether reasoning has begun.
-        end = "" if request.messages is None else chat_text(engine.tokenizer, request)[-_END:]
-        try:
-            grammar = grammars.grammar_of(request, style, engine.special_tokens, end, parallel)
-        except RecursionError:
-            raise UsageError("engine.grammar", reason="nested too deep") from None
-        request = replace(request, grammar=grammar)
-    return engine.submit(request, observe)
+    if not grammars.wanted(request):
+        return engine.submit(request, observe)
+    # What the template writes last says whether reasoning has begun.
+    end = "" if request.messages is None else chat_text(engine.tokenizer, request)[-_END:]
+    field = request.format.field if request.format else "tools"
+    try:
+        grammar = grammars.grammar_of(request, style, engine.special_tokens, end, parallel)
+        return engine.submit(replace(request, grammar=grammar), observe)
+    except RecursionError:
+        raise UsageError("engine.grammar", reason="nested too deep", field=field) from None
+    except UsageError as error:
+        if error.key != "engine.grammar":
+            raise
+        raise UsageError(error.key, **{"field": field, **error.args_}) from None
 
 
 def failure(stream: Stream, chunk: Chunk) -> KTError | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 
+from kt_core.engine import templates
 from kt_core.errors import BadData, EnvironmentProblem, KTError
 from kt_core.events import Events, Warnings, born, one_line, wait_for_parents_end
 from kt_core.messages import t
@@ -166,6 +167,7 @@ class _Process:
             self._note(ready=False)
             return await self._exit
         finally:
+            templates.stop()  # a thread that waits for it would hold up the exit
             if self._state.engine:
                 await asyncio.to_thread(self._state.engine.close, _STOP_SECONDS)
             server.should_exit = True

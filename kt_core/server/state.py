@@ -45,6 +45,6 @@ class State:
         """How the model writes reasoning and calls. Raises Loading, and UsageError for a parser that does not exist."""
         if self._style is None:
             self._style = choose(
-                "\n".join(prompt.templates(self.ready().tokenizer)), self.tool_parser, self.reasoning_parser
+                "\n".join(prompt.all_templates(self.ready().tokenizer)), self.tool_parser, self.reasoning_parser
             )
         return self._style

@@ -11,6 +11,7 @@ from kt_core.types import Format
 
 Schema = dict[str, Any] | bool
 _OBJECT = {"type": "object"}
+_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 
 class NamedSchema(BaseModel):
@@ -37,8 +38,8 @@ class ResponseFormat(BaseModel):
         if self.type == "text":
             return None
         if self.json_schema is None:
-            return Format("json", _OBJECT if self.schema_ is None else self.schema_, strict=False)
-        return Format("json", self.json_schema.schema_, strict=self.json_schema.strict is True)
+            return Format("json", _OBJECT if self.schema_ is None else self.schema_, False, "response_format")
+        return Format("json", self.json_schema.schema_, self.json_schema.strict is True, "response_format")
 
 
 class StructuredOutputs(BaseModel):
@@ -52,7 +53,8 @@ class StructuredOutputs(BaseModel):
     json_object: StrictBool | None = None
 
     def forms(self) -> list[Format]:
-        return _forms(self.json_, self.regex, self.choice, self.grammar, self.json_object)
+        forms = _forms(("structured_outputs",) * 4, self.json_, self.regex, self.choice, self.grammar)
+        return [*forms, Format("json", _OBJECT, field="structured_outputs")] if self.json_object else forms
 
 
 class Structured(Body):
@@ -72,8 +74,8 @@ class Structured(Body):
         of_openai = self.response_format.form() if self.response_format else None
         forms = [of_openai] if of_openai else []
         forms += self.structured_outputs.forms() if self.structured_outputs else []
-        forms += _forms(self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar)
-        forms += _forms(self.json_schema, None, None, self.grammar or None)
+        forms += _forms(_GUIDED, *(getattr(self, name) for name in _GUIDED))
+        forms += _forms(("json_schema", "", "", "grammar"), self.json_schema, None, None, self.grammar or None)
         if len(forms) > 1:
             raise UsageError(
                 "server.field", field="response_format", reason="only one form of an answer can be asked for"
@@ -82,24 +84,24 @@ class Structured(Body):
 
 
 def _forms(
+    fields: tuple[str, ...],
     schema: Schema | str | None,
     regex: str | None,
     choice: list[str] | None,
     grammar: str | None,
-    json_object: bool | None = None,
 ) -> list[Format]:
-    forms = [] if schema is None else [Format("json", _read(schema), strict=False)]
-    forms += [] if regex is None else [Format("regex", regex)]
-    forms += [] if choice is None else [Format("choice", tuple(choice))]
-    forms += [] if grammar is None else [Format("grammar", grammar)]
-    return [*forms, Format("json", _OBJECT)] if json_object else forms
+    """The forms that are asked for, by the fields named."""
+    forms = [] if schema is None else [Format("json", _read(schema, fields[0]), False, fields[0])]
+    forms += [] if regex is None else [Format("regex", regex, field=fields[1])]
+    forms += [] if choice is None else [Format("choice", tuple(choice), field=fields[2])]
+    return forms if grammar is None else [*forms, Format("grammar", grammar, field=fields[3])]
 
 
-def _read(schema: Schema | str) -> Schema:
+def _read(schema: Schema | str, field: str) -> Schema:
     try:
         value = json.loads(schema) if isinstance(schema, str) else schema
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict | bool):
-        raise UsageError("server.field", field="guided_json", reason="a JSON schema is expected")
+        raise UsageError("server.field", field=field, reason="a JSON schema is expected")
     return value

@@ -1,11 +1,12 @@
 """Prompts: the model's template, arguments, tools, and never two begin-of-text tokens."""
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import tinymodel
 
+from kt_core.engine import templates
 from kt_core.engine.prompt import chat_text, plain_tokenizer, render, template_arguments
 from kt_core.errors import UsageError
 from kt_core.types import Request
@@ -72,6 +73,44 @@ def test_any_template_fault_is_an_error_of_the_request(template):
     with pytest.raises(UsageError) as e:
         render(with_template(template), Request("r", messages=(USER,)))
     assert e.value.key == "engine.template"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0].content * 10**10 }}",
+        "{{ 'x' * 10**10 }}",
+        "{{ 'x'|center(10**10) }}",
+        "{% autoescape 'x' * 10**10 %}{% endautoescape %}",
+        "{% set n = namespace(x='xx') %}{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{{ 'x' * 10**8 }}",
+    ],
+)
+def test_a_template_without_bounds_is_refused_and_the_next_one_rendered(template):
+    with pytest.raises(UsageError) as e:
+        chat_text(with_template(template), Request("r", messages=(USER,)))
+    assert e.value.key == "engine.template"
+    assert chat_text(with_template("{{ messages[0].content }}"), Request("r", messages=(USER,))) == "hello"
+
+
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_takes_too_long(monkeypatch):
+    templates.stop()  # the process is told its limit when it starts
+    monkeypatch.setattr(templates, "CPU_SECONDS", 0.5)
+    with pytest.raises(UsageError, match=r"0\.5 s"):
+        chat_text(with_template(ENDLESS), Request("r", messages=(USER,)))
+
+
+def test_rendering_can_be_stopped():
+    """A thread that waits for it would hold up the end of the server."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(chat_text, with_template(ENDLESS), Request("r", messages=(USER,)))
+        while not waiting.done():
+            templates.stop()
+            wait([waiting], 0.05)
+        assert isinstance(waiting.exception(), UsageError)
 
 
 def test_tools_that_the_template_does_not_read():

@@ -113,6 +113,12 @@ def test_limits_and_switches(ask, client_of):
         assert [b.type for b in client.messages.create(**fields(thinking=thinking)).content] == ["text"]
     stopped = client.messages.create(**fields(stop_sequences=["y"]))
     assert stopped.content[0].text == "Hm."
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "y")
+    with client.messages.stream(**fields(stop_sequences=["no", "es"])) as stream:
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.stop_sequence) == ("stop_sequence", "es")
+    whole = client.messages.create(**fields(stop_sequences=["no"]))
+    assert (whole.stop_reason, whole.stop_sequence) == ("end_turn", None)
 
 
 def test_one_call_at_a_time(ask, client_of):

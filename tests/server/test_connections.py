@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import time
 from urllib.parse import urlsplit
 
@@ -30,9 +31,22 @@ def test_an_unforeseen_failure_leaves_the_connection_usable(serve, monkeypatch, 
             status, body = ask()
             assert status == 500 and "TypeError" in json.loads(body)["error"]["message"]
         if number == 0:
-            socket = connection.sock
+            first = connection.sock
         time.sleep(0.05)  # a close would have arrived by now
-        assert ask()[0] == 200 and connection.sock is socket
+        assert ask()[0] == 200 and connection.sock is first
+
+
+@pytest.mark.parametrize("sent", [b"no http at all\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n"])
+def test_what_is_no_http_gets_the_envelope_of_errors(server, sent):
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(sent)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert answer.status == 400 and answer.getheader("content-type") == "application/json"
+        assert answer.getheader("connection") == "close"
+        error = json.loads(answer.read())["error"]
+        assert error["type"] == "invalid_request_error" and error["code"] == "invalid_http" and error["message"]
 
 
 def broken(*_):
