@@ -13,6 +13,17 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The fused expert tensor {tensor} has a layout that kt does not read.\nShape {shape}.\nChoose another model.",
         "kt 不支持融合专家张量 {tensor} 的布局。\n形状 {shape}。\n请选择其他模型。",
     ),
+    "weights.scale_range": (
+        "The scales {tensor} cannot be used.\nkt computes 8-bit groups with float16 scales, which cannot hold some of these.\n"
+        "Choose another version of the model.",
+        "无法使用缩放系数 {tensor}。\nkt 以 float16 缩放系数计算 8 位分组，其中一些值超出其范围。\n请选择该模型的其他版本。",
+    ),
+    "weights.converted": (
+        "{path} holds experts of an older converter, which kt does not read.\n{tensor} is split over NUMA nodes, and the rest of "
+        "the model is not there.\nConvert the original model instead: kt quant MODEL --method moe_int4",
+        "{path} 存放的是旧转换工具的专家权重，kt 不支持读取。\n{tensor} 按 NUMA 节点切分，且模型的其余部分不在其中。\n"
+        "请改为转换原始模型：kt quant MODEL --method moe_int4",
+    ),
     "weights.conversion": (
         "The tensor {tensor} is stored in a form that kt does not read.\n"
         "transformers converts it on loading ({operation}).\nChoose another model.",

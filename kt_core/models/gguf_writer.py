@@ -9,7 +9,7 @@ from typing import Any
 from kt_core.formats.blocks import FORMATS
 
 ALIGNMENT = 32  # GGUF's default; a file that keeps it needs no general.alignment key
-_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
+_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY, _UINT64 = 4, 5, 6, 7, 8, 9, 10
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def padded(nbytes: int) -> int:
 def header(metadata: dict[str, Any], tensors: Iterable[Tensor]) -> tuple[bytes, dict[str, int]]:
     """The header, padded to the alignment, and each tensor's absolute offset in the file.
 
-    Metadata types: bool, int (uint32), float (float32), str, and lists of str or int (int32).
+    Metadata types: bool, int (uint32; int32 below 0, uint64 where it takes more), float (float32), str, and lists of str,
+    bool, float or int (int32).
     Raises TypeError for any other value and struct.error for an int out of range.
     """
     tensors = list(tensors)
@@ -61,7 +62,8 @@ def _value(value: Any) -> bytes:
     if isinstance(value, bool):
         return struct.pack("<I?", _BOOL, value)
     if isinstance(value, int):
-        return struct.pack("<II", _UINT32, value)
+        kind, code = (_INT32, "i") if value < 0 else (_UINT32, "I") if value < 1 << 32 else (_UINT64, "Q")
+        return struct.pack(f"<I{code}", kind, value)
     if isinstance(value, float):
         return struct.pack("<If", _FLOAT32, value)
     if isinstance(value, str):
@@ -74,4 +76,8 @@ def _value(value: Any) -> bytes:
 def _array(values: list[Any]) -> bytes:
     if all(isinstance(v, str) for v in values):
         return struct.pack("<IQ", _STRING, len(values)) + b"".join(map(_string, values))
+    if values and all(isinstance(v, bool) for v in values):
+        return struct.pack(f"<IQ{len(values)}?", _BOOL, len(values), *values)
+    if any(isinstance(v, float) for v in values):
+        return struct.pack(f"<IQ{len(values)}f", _FLOAT32, len(values), *values)
     return struct.pack(f"<IQ{len(values)}i", _INT32, len(values), *values)

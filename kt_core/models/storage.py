@@ -92,7 +92,9 @@ def _groups(settings: Mapping[str, Any]) -> str:
         return "NVFP4" if kind == "float" else "INT4"
     if number == 8 and kind == "float":
         return "FP8_BLOCK" if strategy == "block" else "FP8_CHANNEL"
-    return "INT8_CHANNEL" if number == 8 else ""
+    if number == 8:
+        return "INT8_CHANNEL" if strategy != "group" else "Q8_0"
+    return ""
 
 
 def _kept(ignored: Any) -> tuple[str, ...]:

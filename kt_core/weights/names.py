@@ -66,6 +66,11 @@ def _slices(tensor: TensorInfo, per_expert: int, first: int, count: int, step: i
     return [Rows(tensor, e * per_expert + first, count, shape, step=step) for e in range(tensor.shape[0])]
 
 
+def as_stored(tensors: Mapping[str, TensorInfo]) -> NameMap:
+    """Every tensor under the checkpoint's own name, stacks of experts whole."""
+    return NameMap(parameters={name: _whole(tensor) for name, tensor in tensors.items()})
+
+
 def from_gguf(header: GGUFHeader, config: dict[str, Any]) -> NameMap:
     """The map of a GGUF model. Raises what families.gguf_names raises."""
     found = NameMap(skipped=families.gguf_skipped(header, config))

@@ -39,6 +39,8 @@ def matrix(weight: Quantized, first: int, count: int, step: int, read: ReadBytes
         scales = read(weight.scales).reshape(cols // weight.group, -1)
         zeros = _zeros_of_columns(weight, read)
         return Matrix(weight.format, count, cols, data, scales, zeros, scale_format, weight.group, multiplier)
+    if weight.format == "Q8_0":
+        return _q8_0(weight, slice(first, first + count * step, step), count, read)
     window = slice(first, first + count * step, step)
     data = read(weight).reshape(math.prod(weight.shape[:-1]), -1)[window]
     scales = _scales(weight, first, count, step, read)
@@ -46,6 +48,21 @@ def matrix(weight: Quantized, first: int, count: int, step: int, read: ReadBytes
         scales, scale_format = _bf16(scales), "BF16"
     zeros = _zeros_of_rows(read(weight.zeros), count) if weight.zeros else None
     return Matrix(weight.format, count, cols, data, scales, zeros, scale_format, weight.group, multiplier)
+
+
+def _q8_0(weight: Quantized, window: slice, count: int, read: ReadBytes) -> Matrix:
+    """Blocks of a float16 scale and 32 numbers, a copy. Raises Unsupported for scales that float16 cannot hold."""
+    cols = weight.shape[-1]
+    raw = read(weight.scales).reshape(math.prod(weight.shape[:-1]), -1)[window]
+    stored = np.ascontiguousarray(raw).view("<u2")
+    scales = stored.view("<f2") if weight.scales.format == "F16" else (stored.astype("<u4") << 16).view("<f4")
+    half = scales.astype("<f2")
+    if not np.array_equal(half.astype("<f4"), scales.astype("<f4")):
+        raise Unsupported("weights.scale_range", tensor=shown(weight.scales.name))
+    half = np.repeat(half, weight.group // 32, axis=1)
+    numbers = read(weight).reshape(math.prod(weight.shape[:-1]), -1)[window] ^ np.uint8(0x80)
+    blocks = np.concatenate([half[..., None].view(np.uint8), numbers.reshape(count, -1, 32)], axis=-1)
+    return Matrix("Q8_0", count, cols, blocks.reshape(count, -1))
 
 
 def _check(weight: Quantized, read: ReadBytes) -> None:

@@ -3,7 +3,8 @@
 import json
 import math
 import mmap
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ DECODED_AT_ONCE = 1 << 24  # elements; bounds the float32 copy while a large tab
 
 # Fused parameters of an experts module -> the parts of one expert that they hold, in order.
 _FUSED = {"gate_up_proj": ("gate", "up"), "up_proj": ("up",), "down_proj": ("down",)}
+_CONVERTED = re.compile(r"blk\.\d+\..*\.numa\.\d+\.")
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -77,6 +79,10 @@ class Weights:
     def matrix(self, name: str) -> Matrix:
         """A 2-D weight in its stored form. Raises NotFound, with near names, and BadData for other dimensions."""
         return self._two_dimensions(name, self._find(name))
+
+    def stored(self, name: str) -> Matrix:
+        """A parameter in its stored form, of any dimensions, seen as rows of its last one. Raises NotFound."""
+        return self._matrix(self._find(name))
 
     def experts(self, prefix: str) -> int:
         """Routed experts under `prefix` ("model.layers.3.mlp.experts"); 0 when there are none."""
@@ -232,7 +238,9 @@ def open_weights(files: ModelFiles, header: GGUFHeader | None = None) -> Weights
         names = name_maps.from_gguf(header, config)
     else:
         config = read_config(Path(files.path))
-        tensors = quantised(safetensors.read_folder(files.path), config, files.path)
+        stored = safetensors.read_folder(files.path)
+        refuse_converted(stored, files.path)
+        tensors = quantised(stored, config, files.path)
         names = name_maps.from_safetensors(tensors, config)
     problems = Problems()
     name_maps.check_experts(names, problems)
@@ -240,6 +248,13 @@ def open_weights(files: ModelFiles, header: GGUFHeader | None = None) -> Weights
     _check_formats(plain, problems)
     problems.raise_for(files.path, files.format)
     return Weights(tensors, names, config, str(described_in(files)))
+
+
+def refuse_converted(tensors: Iterable[str], path: str) -> None:
+    """Raises Unsupported for experts that were split over NUMA nodes when they were converted: other bytes than any
+    published format's, and no whole model."""
+    if name := next(filter(_CONVERTED.match, tensors), None):
+        raise Unsupported("weights.converted", path=shown(path), tensor=shown(name))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -72,6 +72,19 @@ def int8(reader: Reader, name: str, tensor: TensorInfo, scales: str) -> Quantize
     return _weight(tensor, name, "INT8_CHANNEL", tensor.shape[-1], found, tensor.shape[-1]) if found else None
 
 
+def packed_int8(
+    reader: Reader, name: str, tensor: TensorInfo, scales: str, stated: str, group: int
+) -> Quantized | None:
+    """Four numbers, each plus 128, an int32 [N, K/4], and scales [N, K/group]: Q8_0 in another order."""
+    if not reader.is_matrix(tensor):
+        return None
+    rows, cols = tensor.shape[0], 4 * tensor.shape[1]
+    groups, group = reader.int4_groups(tensor, cols, group)
+    found = reader.side(scales, tensor, ((rows, groups),), ("F16", "BF16")) if groups else None
+    shape = reader.optional(stated, ((2,),), ("I32", "I64"))
+    return _weight(tensor, name, "Q8_0", cols, found, group, stated_shape=shape) if found else None
+
+
 def int4(
     reader: Reader, name: str, tensor: TensorInfo, sides: dict[str, str], group: int, symmetric: bool
 ) -> Quantized | None:

@@ -1,6 +1,6 @@
 """compressed-tensors: groups of modules, each with bits, group size and symmetry of its own.
 
-pack-quantized INT4, float-quantized FP8 (a scale for each row, matrix or block), int-quantized INT8, nvfp4-pack-quantized,
+pack-quantized INT4 and INT8, float-quantized FP8 (a scale for each row, matrix or block), int-quantized INT8, nvfp4-pack-quantized,
 mxfp4-pack-quantized and mxfp8-quantized. A tensor's own type says whether it is quantised.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kt_core.formats.blocks import TensorInfo
-from kt_core.formats.quantized._layouts import BLOCKS, MX, fp8, int4, int8, mxfp4, nvfp4
+from kt_core.formats.quantized._layouts import BLOCKS, MX, fp8, int4, int8, mxfp4, nvfp4, packed_int8
 from kt_core.formats.quantized._weight import Quantized, Reader, Shape, said
 
 METHODS = ("compressed-tensors",)
@@ -87,17 +87,18 @@ def _groups(reader: Reader) -> list[Group]:
 def _layout(reader: Reader, field: str, weights: dict[str, Any], form: object) -> tuple[str, Build] | None:
     """The type of the numbers' tensor, and who reads a weight of it; None, with problems noted, for what kt does not read."""
     kind, bits = weights.get("type", "int"), weights.get("num_bits", 8)
-    known = (4,) if form == "pack-quantized" else (4, 8)
     integers = kind == "int" and bits == 4
     sound = [
-        reader.only(f"{field}.type", ("int", "float"), kind),
-        reader.only(f"{field}.num_bits", known, bits),
+        reader.only(f"{field}.type", ("int",) if form == "pack-quantized" else ("int", "float"), kind),
+        reader.only(f"{field}.num_bits", (4, 8), bits),
         reader.only(f"{field}.symmetric", (True, False) if integers else (True,), weights.get("symmetric", True)),
     ]
     if not all(sound):
         return None
     if integers:
         return _int4(reader, field, weights)
+    if form == "pack-quantized":
+        return _int8(reader, field, weights)
     if kind == "int":
         known_strategy = reader.only(f"{field}.strategy", ("channel", "tensor", None), weights.get("strategy"))
         return ("I8", lambda r, m, t: int8(r, f"{m}.weight", t, f"{m}.weight_scale")) if known_strategy else None
@@ -116,6 +117,21 @@ def _int4(reader: Reader, field: str, weights: dict[str, Any]) -> tuple[str, Bui
         name = f"{module}.weight"
         sides = {"scales": "scale", "zeros": "zero_point", "order": "g_idx", "shape": "shape"}
         return int4(r, name, tensor, {side: f"{name}_{end}" for side, end in sides.items()}, group, symmetric)
+
+    return "I32", build
+
+
+def _int8(reader: Reader, field: str, weights: dict[str, Any]) -> tuple[str, Build] | None:
+    """Groups of a multiple of 32, which become Q8_0."""
+    size = reader.group_size(f"{field}.group_size", weights.get("group_size"))
+    known = reader.only(f"{field}.strategy", ("group", None), weights.get("strategy"))
+    if size is None or not known:
+        return None
+    group = size
+
+    def build(r: Reader, module: str, tensor: TensorInfo) -> Quantized | None:
+        name = f"{module}.weight"
+        return packed_int8(r, name, tensor, f"{name}_scale", f"{name}_shape", group)
 
     return "I32", build
 

@@ -4,6 +4,7 @@ A family module has
 - `config(header)`: the model's config.json as transformers reads it, from metadata and tensor shapes;
 - `layer(config, index)`: HF name -> GGUF name of one layer's tensors, without `model.layers.N.` and `blk.N.`;
   routed experts are `mlp.experts.{gate,up,down}_proj` -> `ffn_{gate,up,down}_exps.weight`;
+- `metadata(config)`: the reverse of `config`, keys without the architecture's name, from a complete configuration;
 - `INTERLEAVED`: whether the rows of q and k alternate between the two halves that rotary embedding pairs
   (llama's own order), where transformers wants one half after the other.
 """
@@ -17,6 +18,12 @@ from kt_core.errors import BadData, Unsupported
 from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems, shown
 from kt_core.models.families import _plain, _shared
+
+
+# transformers' model_type -> architecture
+_ARCHITECTURES = {
+    "llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "glm4_moe": "glm4moe",
+}  # fmt: skip
 
 
 def known() -> list[str]:
@@ -49,9 +56,7 @@ def gguf_names(header: GGUFHeader) -> dict[str, str]:
     Raises as gguf_config does, and BadData when tensors are missing or their shapes contradict the metadata.
     """
     config = gguf_config(header)
-    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
-    if not config["tie_word_embeddings"]:
-        names["lm_head.weight"] = "output.weight"
+    names = _outer_names(config)
     for index in range(config["num_hidden_layers"]):
         for hf, gguf in _family(header).layer(config, index).items():
             if gguf.endswith("_exps.weight") and _has_single_experts(header, config, index):
@@ -62,6 +67,47 @@ def gguf_names(header: GGUFHeader) -> dict[str, str]:
                 names[f"model.layers.{index}.{hf}"] = f"blk.{index}.{gguf}"
     _check_tensors(header, config, names)
     return names
+
+
+def architecture(config: dict[str, Any]) -> str:
+    """The GGUF architecture of a transformers configuration. Raises Unsupported for a family that has none here."""
+    family = str(config.get("model_type"))
+    name = _ARCHITECTURES.get(family, "")
+    if not name:
+        raise Unsupported("formats.architecture", name=shown(family), known=", ".join(known()))
+    return name
+
+
+def metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a GGUF file of the model, without its tokenizer; the configuration must be complete.
+
+    Raises Unsupported for an unknown family, and for settings that GGUF has no keys for.
+    """
+    name = architecture(config)
+    found: dict[str, Any] = importlib.import_module(f"{__name__}.{name}").metadata(config)
+    return {"general.architecture": name} | {f"{name}.{key}": value for key, value in found.items()}
+
+
+def names_of(config: dict[str, Any]) -> dict[str, str]:
+    """gguf_names for a file that is to be written, with stacked experts. Raises Unsupported for an unknown family."""
+    family = importlib.import_module(f"{__name__}.{architecture(config)}")
+    names = _outer_names(config)
+    for index in range(config["num_hidden_layers"]):
+        names |= {f"model.layers.{index}.{hf}": f"blk.{index}.{gguf}" for hf, gguf in family.layer(config, index).items()}
+    return names
+
+
+def heads_of(config: dict[str, Any], hf: str) -> int:
+    """Heads of a transformers parameter whose rows alternate within each head in GGUF; 0 for all others."""
+    if not importlib.import_module(f"{__name__}.{architecture(config)}").INTERLEAVED:
+        return 0
+    counts = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    return int(counts.get(hf.split(".")[-2], 0)) if hf.count(".") else 0
+
+
+def _outer_names(config: dict[str, Any]) -> dict[str, str]:
+    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    return names if config["tie_word_embeddings"] else names | {"lm_head.weight": "output.weight"}
 
 
 def gguf_heads(header: GGUFHeader, config: dict[str, Any]) -> dict[str, int]:

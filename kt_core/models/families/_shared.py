@@ -264,3 +264,46 @@ def shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         found[f"ffn_{part}.#.weight"] = (width, hidden)
     found |= {"ffn_down.weight": (hidden, inner), "ffn_down_shexp.weight": (hidden, shared)}
     return found | {"ffn_down_exps.weight": (count, hidden, width), "ffn_down.#.weight": (hidden, width)}
+
+
+def base_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """What base_config reads, from a complete configuration: keys without the architecture's name.
+
+    Raises Unsupported for rotary embeddings that GGUF has no keys for.
+    """
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    parameters = config.get("rope_parameters") or {}
+    found = {
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "rope.dimension_count": int(head * parameters.get("partial_rotary_factor", 1.0)),
+        "rope.freq_base": float(parameters.get("rope_theta", 10000.0)),
+        "vocab_size": config["vocab_size"],
+    }
+    kind = parameters.get("rope_type", "default")
+    if kind not in ("default", "linear", "yarn"):
+        raise Unsupported("formats.rope", path=config["model_type"], kind=shown(str(kind)))
+    if kind != "default":
+        found |= {"rope.scaling.type": kind, "rope.scaling.factor": float(parameters["factor"])}
+    if kind == "yarn":
+        found["rope.scaling.original_context_length"] = int(parameters["original_max_position_embeddings"])
+        for ours in ("beta_fast", "beta_slow"):
+            if parameters.get(ours):
+                found[f"rope.scaling.yarn_{ours}"] = float(parameters[ours])
+    return found
+
+
+def moe_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """What moe_config reads."""
+    return {
+        "expert_count": expert_count(config),
+        "expert_used_count": config["num_experts_per_tok"],
+        "expert_feed_forward_length": config.get("moe_intermediate_size", config["intermediate_size"]),
+    }

@@ -52,3 +52,20 @@ def layer(config: dict[str, Any], index: int) -> dict[str, str]:
         return names | _shared.DENSE
     names |= _shared.ROUTER | _shared.EXPERTS | {"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"}
     return names | (_shared.SHARED if config["n_shared_experts"] else {})
+
+
+def metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """Without the layers that predict further tokens, which are left out of the file."""
+    return (
+        _shared.base_metadata(config)
+        | _shared.moe_metadata(config)
+        | {
+            "expert_shared_count": config["n_shared_experts"],
+            "expert_gating_func": _SIGMOID,
+            "expert_weights_scale": float(config["routed_scaling_factor"]),
+            "expert_weights_norm": bool(config["norm_topk_prob"]),
+            "expert_group_count": config["n_group"],
+            "expert_group_used_count": config["topk_group"],
+            "leading_dense_block_count": config["first_k_dense_replace"],
+        }
+    )

@@ -29,3 +29,9 @@ def layer(config: dict[str, Any], index: int) -> dict[str, str]:
     if config.get("attention_bias"):
         names |= _shared.QKV_BIAS | _shared.OUTPUT_BIAS
     return names | (_shared.ROUTER | _shared.EXPERTS if _shared.expert_count(config) else _shared.DENSE)
+
+
+def metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """Of LlamaConfig or MixtralConfig."""
+    experts = _shared.moe_metadata(config) if _shared.expert_count(config) else {}
+    return _shared.base_metadata(config) | experts

@@ -16,3 +16,8 @@ def config(header: GGUFHeader) -> dict[str, Any]:
 def layer(config: dict[str, Any], index: int) -> dict[str, str]:
     """q, k and v always have a bias."""
     return _shared.NORMS | _shared.ATTENTION | _shared.QKV_BIAS | _shared.DENSE
+
+
+def metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """The common keys."""
+    return _shared.base_metadata(config)

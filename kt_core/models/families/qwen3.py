@@ -17,3 +17,8 @@ def config(header: GGUFHeader) -> dict[str, Any]:
 def layer(config: dict[str, Any], index: int) -> dict[str, str]:
     """q and k are normalised head by head."""
     return _shared.NORMS | _shared.ATTENTION | _shared.QK_NORM | _shared.DENSE
+
+
+def metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """The common keys."""
+    return _shared.base_metadata(config)

@@ -27,3 +27,8 @@ def config(header: GGUFHeader) -> dict[str, Any]:
 def layer(config: dict[str, Any], index: int) -> dict[str, str]:
     """Attention as in Qwen3, experts instead of the dense block."""
     return _shared.NORMS | _shared.ATTENTION | _shared.QK_NORM | _shared.ROUTER | _shared.EXPERTS
+
+
+def metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """The common keys and those of experts."""
+    return _shared.base_metadata(config) | _shared.moe_metadata(config)

@@ -1,0 +1,65 @@
+"""Messages of quantising."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "quantise.method": (
+        "There is no method {name}.\nKnown: {known}.\nChoose one with --method.",
+        "没有名为 {name} 的方法。\n已知方法：{known}。\n请用 --method 选择其一。",
+    ),
+    "quantise.override": (
+        "{text} is not an override of this kind of output.\nIt has the form PATTERN=METHOD, for int4 also PATTERN=int4:GROUP, "
+        "with one of: {known}.\nExample: --override 'layers\\.0\\.=keep'",
+        "{text} 不是此类输出的覆盖规则。\n格式为 PATTERN=METHOD，int4 还可写作 PATTERN=int4:GROUP，方法为：{known}。\n"
+        "示例：--override 'layers\\.0\\.=keep'",
+    ),
+    "quantise.pattern": (
+        "{text} is not a regular expression.\n{reason}\nExample: --override 'layers\\.0\\.=keep'",
+        "{text} 不是正则表达式。\n{reason}\n示例：--override 'layers\\.0\\.=keep'",
+    ),
+    "quantise.exists": (
+        "{out} is there already.\nAn earlier output is never overwritten.\nChoose another --out, or delete the folder.",
+        "{out} 已存在。\n不会覆盖先前的输出。\n请用 --out 选择其他位置，或删除该文件夹。",
+    ),
+    "quantise.nothing": (
+        "Nothing in {model} would be changed by {method}.\nNo weight of the kind that it takes is there.\n"
+        "Choose another --method or --only.",
+        "{method} 不会改变 {model} 中的任何内容。\n其中没有该方法所处理的权重。\n请选择其他 --method 或 --only。",
+    ),
+    "quantise.no_tensor": (
+        "{model} cannot become a GGUF file.\nIt has no {tensor}, which files of this family have in every layer.\n"
+        "Choose a method for Hugging Face folders, such as --method int4.",
+        "{model} 无法转换为 GGUF 文件。\n缺少 {tensor}，而该系列的文件每层都有。\n请选择用于 Hugging Face 文件夹的方法，如 --method int4。",
+    ),
+    "quantise.tokenizer": (
+        "The tokenizer {path} has no form in a GGUF file that kt writes.\nIts kind is {kind}; byte-level BPE is written.\n"
+        "Choose a method for Hugging Face folders, such as --method int4.",
+        "分词器 {path} 在 kt 写出的 GGUF 文件中没有对应形式。\n其类型为 {kind}；可写出的是字节级 BPE。\n"
+        "请选择用于 Hugging Face 文件夹的方法，如 --method int4。",
+    ),
+    "quantise.splitting": (
+        "The tokenizer {path} has no form in a GGUF file that kt writes.\nIt cuts texts in a way that has no name there. "
+        "Known: {known}.\nChoose a method for Hugging Face folders, such as --method int4.",
+        "分词器 {path} 在 kt 写出的 GGUF 文件中没有对应形式。\n其文本切分方式没有名称。已知：{known}。\n"
+        "请选择用于 Hugging Face 文件夹的方法，如 --method int4。",
+    ),
+    "quantise.disk": (
+        "The output cannot be written.\n{folder}: {reason}.\nMake room or choose another --out; the same command goes on where it was.",
+        "无法写入输出。\n{folder}：{reason}。\n请腾出空间或选择其他 --out；再次运行同一命令会从中断处继续。",
+    ),
+    "quantise.disk_full": (
+        "The output does not fit on the disk.\nIt needs {needed} more; {folder} has {free} free.\nMake room or choose another --out.",
+        "磁盘空间不足。\n还需要 {needed}；{folder} 剩余 {free}。\n请腾出空间或选择其他 --out。",
+    ),
+    "quantise.not_finite": (
+        "The weight {tensor} cannot be quantised.\nIt has numbers that are not finite.\nDownload the model again.",
+        "无法量化权重 {tensor}。\n其中含有非有限数。\n请重新下载模型。",
+    ),
+    "quantise.broken_package": (
+        "Quantising cannot start: a package is missing or broken.\n{reason}\nNext: kt doctor",
+        "无法开始量化：某个软件包缺失或损坏。\n{reason}\n下一步：kt doctor",
+    ),
+    "quantise.failed": (
+        "Quantising failed.\n{reason}\nThe same command goes on where it was.",
+        "量化失败。\n{reason}\n再次运行同一命令会从中断处继续。",
+    ),
+    "quantise.stage": ("write", "写入"),
+}

@@ -1,0 +1,89 @@
+"""What is to be made of a model, checked before anything is opened. Light: the command line builds a job, a process does it."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kt_core.errors import UsageError
+from kt_core.types import ModelFiles
+
+FOLDERS = ("int4", "int8", "fp8", "mxfp4", "bf16")  # a Hugging Face folder
+GGUF = ("Q4_K_M", "Q5_K_M", "Q4_1", "Q6_K", "Q8_0", "GGUF_BF16")  # a GGUF file
+EXPERTS_ONLY = {"moe_int4": "int4", "moe_int8": "int8"}
+METHODS = (*FOLDERS, *EXPERTS_ONLY, *GGUF)
+TYPES = ("Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q4_1", "Q5_1", "BF16", "F32")  # of single tensors in a GGUF file
+KEEP = "keep"
+GROUPS = (32, 64, 128)
+ALL, EXPERTS, OTHER = "all", "experts", "other"
+ONLY = (ALL, EXPERTS, OTHER)
+
+
+@dataclass(frozen=True)
+class Override:
+    """Weights whose name the expression finds get another method; `group` 0: the job's."""
+
+    pattern: str
+    method: str
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """`only` says which weights of the layers are taken: all, those of routed experts, or all but those."""
+
+    model: ModelFiles
+    method: str
+    out: str
+    name: str  # under which the store lists it
+    group: int = 32
+    zero_point: bool = False
+    only: str = ALL
+    overrides: tuple[Override, ...] = ()
+    threads: int = 1
+    importance: str = ""  # a file of statistics; "": all columns count alike
+    dry_run: bool = False
+
+    @property
+    def gguf(self) -> bool:
+        return self.method in GGUF
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> "Job":
+        """Raises ValueError or TypeError for a text that is not of text()."""
+        fields: dict[str, Any] = json.loads(text)
+        files = ModelFiles(**fields["model"] | {"files": tuple(fields["model"]["files"])})
+        overrides = tuple(Override(**override) for override in fields["overrides"])
+        return cls(**fields | {"model": files, "overrides": overrides})
+
+
+def method_of(name: str) -> tuple[str, str]:
+    """(method, which weights) for a name as it was typed. Raises UsageError."""
+    known = {method.casefold(): method for method in METHODS}
+    method = known.get(name.casefold())
+    if method is None:
+        raise UsageError("quantise.method", name=name, known=", ".join(METHODS))
+    return (EXPERTS_ONLY[method], EXPERTS) if method in EXPERTS_ONLY else (method, ALL)
+
+
+def overrides_of(texts: Sequence[str], method: str) -> tuple[Override, ...]:
+    """Overrides from PATTERN=METHOD[:GROUP]. Raises UsageError for what is none of this kind of output's methods."""
+    known = TYPES if method in GGUF else FOLDERS
+    methods = {name.casefold(): name for name in (*known, KEEP)}
+    found = []
+    for text in texts:
+        pattern, _, rest = text.rpartition("=")
+        name, _, group = rest.partition(":")
+        wanted = methods.get(name.casefold())
+        if not pattern or wanted is None or (group and (wanted != "int4" or group not in map(str, GROUPS))):
+            raise UsageError("quantise.override", text=text, known=", ".join(methods.values()))
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError("quantise.pattern", text=pattern, reason=error) from None
+        found.append(Override(pattern, wanted, int(group or 0)))
+    return tuple(found)

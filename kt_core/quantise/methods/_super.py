@@ -1,0 +1,50 @@
+"""Blocks of 256 in eight groups whose scales and minimums have 6 bits: GGUF's Q4_K and Q5_K.
+
+weight = d * scale * q - dmin * minimum, with float16 d and dmin for the block.
+"""
+
+import numpy as np
+
+from kt_core.quantise import search
+from kt_core.quantise.methods import Bytes, Floats, in_slices, raw, tiled
+
+GROUP = 32
+
+
+def encoded(values: Floats, bits: int, importance: Floats | None) -> Bytes:
+    """The blocks' bytes."""
+    return np.concatenate([_blocks(part, bits, importance) for part in in_slices(values)])
+
+
+def _blocks(values: Floats, bits: int, importance: Floats | None) -> Bytes:
+    top = 2**bits - 1
+    x = search.columns(values, GROUP)
+    scale, minimum = search.affine(x, top, _same, tiled(importance, GROUP, len(values)), below_zero=True)
+    d, scales = _six_bits(scale.reshape(-1, 8))
+    dmin, minimums = _six_bits(-minimum.reshape(-1, 8))
+    step, lowest = (d * scales).reshape(-1), (dmin * minimums).reshape(-1)
+    q = np.clip(np.rint(search.divided(x + lowest, step)), 0, top).astype(np.uint8)
+    q = q.T.reshape(-1, 8, GROUP)
+    heads = np.concatenate([d, dmin], axis=-1).astype("<f2").view(np.uint8)
+    fifth = [np.bitwise_or.reduce((q >> 4) << np.arange(8, dtype=np.uint8)[:, None], axis=1)] if bits == 5 else []
+    nibbles = (q & 15).reshape(-1, 4, 2, GROUP)
+    numbers = (nibbles[:, :, 0] | nibbles[:, :, 1] << 4).reshape(-1, 128)
+    return raw(np.concatenate([heads, _packed(scales, minimums), *fifth, numbers], axis=-1))
+
+
+def _same(x: Floats) -> Floats:
+    return x
+
+
+def _six_bits(x: Floats) -> tuple[Floats, Floats]:
+    """x >= 0 [blocks, 8] as float16 factors [blocks, 1] and integers 0 ... 63 [blocks, 8]."""
+    factor = search.f16(x.max(axis=1, keepdims=True) / np.float32(63))
+    return factor, np.clip(np.rint(search.divided(x, factor)), 0, 63)
+
+
+def _packed(scales: Floats, minimums: Floats) -> Bytes:
+    """The 12 bytes of eight scales and eight minimums: the later four give their top bits to the first eight bytes."""
+    s, m = scales.astype(np.uint8), minimums.astype(np.uint8)
+    first = s[:, :4] | s[:, 4:] >> 4 << 6
+    second = m[:, :4] | m[:, 4:] >> 4 << 6
+    return np.concatenate([first, second, s[:, 4:] & 15 | m[:, 4:] << 4], axis=-1)

@@ -1,0 +1,12 @@
+"""GGUF's Q5_1: 6.0 bits a weight."""
+
+from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored
+from kt_core.quantise.methods._grids import encoded
+
+
+def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
+    return (Stored("weight", "Q5_1", (rows, cols)),)
+
+
+def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> tuple[Bytes, ...]:
+    return (encoded(values, 5, importance),)

@@ -1,0 +1,12 @@
+"""GGUF's Q5_K: 5.5 bits a weight."""
+
+from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored
+from kt_core.quantise.methods._super import encoded
+
+
+def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
+    return (Stored("weight", "Q5_K", (rows, cols)),)
+
+
+def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> tuple[Bytes, ...]:
+    return (encoded(values, 5, importance),)

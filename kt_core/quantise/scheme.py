@@ -1,0 +1,90 @@
+"""Which weight gets which method."""
+
+import re
+
+from kt_core.formats import FORMATS
+from kt_core.quantise.job import ALL, EXPERTS, KEEP, OTHER, Job
+from kt_core.quantise.methods import Scheme
+from kt_core.quantise.methods.fp8 import BLOCK
+from kt_core.quantise.source import OUTSIDE, Weight, is_plain
+
+GROUP = 32  # what kernels take: rows of a multiple of it
+LAYER_PARTS = ("experts", "shared", "dense", "attention")
+_PARTS = {ALL: LAYER_PARTS, EXPERTS: ("experts",), OTHER: ("shared", "dense", "attention")}
+_SUPER = 256  # weights of a K-quant's block
+_FALLBACK = {"Q4_K": "Q4_1", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}  # for rows that are no whole number of such blocks
+_GGUF = {"Q4_K_M": "Q4_K", "Q5_K_M": "Q5_K", "GGUF_BF16": "BF16"}
+_MIXED = ("Q4_K_M", "Q5_K_M", "Q4_1")  # some tensors, whose errors weigh more, get Q6_K
+_SENSITIVE = re.compile(r"\.(attn_v|ffn_down|ffn_down_exps|ffn_down_shexp)\.weight$")
+
+
+def of_folder(weight: Weight, job: Job) -> Scheme | None:
+    """The scheme of a weight in a Hugging Face folder; None for what stays in its stored form.
+
+    A quantised weight that no method takes becomes bfloat16: a folder has one way of describing what is quantised.
+    """
+    kept = None if is_plain(weight.format) else Scheme("bf16")
+    if not weight.name.endswith(".weight") or len(weight.shape) != 2:
+        return kept
+    method, group = job.method if weight.part in _PARTS[job.only] else KEEP, job.group
+    for override in job.overrides:
+        if weight.part in (*LAYER_PARTS, "head") and re.search(override.pattern, weight.name):
+            method, group = override.method, override.group or job.group
+            break
+    if method == KEEP or weight.cols % GROUP:
+        return kept
+    if method == "bf16":
+        return None if weight.format == "BF16" else Scheme("bf16")
+    if method == "int4":
+        size = next(size for size in (group, 64, 32) if size <= group and weight.cols % size == 0)
+        return Scheme("int4", size, job.zero_point)
+    if method == "fp8":
+        return Scheme("fp8", BLOCK if weight.rows % BLOCK == weight.cols % BLOCK == 0 else 0)
+    return Scheme(method)
+
+
+def of_gguf(weight: Weight, job: Job, layers: int, tied: bool) -> str:
+    """The type of a tensor in a GGUF file; "" for one whose bytes are right as they are."""
+    kind = _type(weight, job, layers, tied)
+    return "" if kind == weight.format else kind
+
+
+def _type(weight: Weight, job: Job, layers: int, tied: bool) -> str:
+    matrix = len(weight.shape) in (2, 3) and weight.part != "other" and weight.name.endswith(".weight")
+    if not matrix:
+        return "F32"
+    for override in job.overrides:
+        if re.search(override.pattern, weight.name):
+            return _fitting(_plain_or_stored(weight) if override.method == KEEP else override.method, weight)
+    if weight.part in LAYER_PARTS and weight.part not in _PARTS[job.only]:
+        return _plain_or_stored(weight)
+    kind = _GGUF.get(job.method, job.method)
+    if job.method in _MIXED and (
+        weight.part == "head"
+        or (weight.part == "embedding" and tied)
+        or (_SENSITIVE.search(weight.name) and _needs_more(weight.layer, layers))
+    ):
+        kind = "Q6_K"
+    return _fitting(kind, weight)
+
+
+def _plain_or_stored(weight: Weight) -> str:
+    """bfloat16 for what GGUF cannot hold as it is stored: only a GGUF file's own types can go over."""
+    stored = weight.format if weight.format in ("F32", "BF16") else ""
+    return stored or ("" if weight.name.startswith(("blk.", "token_embd", "output")) and _is_ggml(weight) else "BF16")
+
+
+def _is_ggml(weight: Weight) -> bool:
+    return weight.format in FORMATS and FORMATS[weight.format].ggml_id is not None
+
+
+def _needs_more(layer: int, layers: int) -> bool:
+    """The first and the last eighth of the layers, and every third between them."""
+    eighth = layers // 8
+    return layer != OUTSIDE and (layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2)
+
+
+def _fitting(kind: str, weight: Weight) -> str:
+    if kind in _FALLBACK and weight.cols % _SUPER:
+        kind = _FALLBACK[kind]
+    return kind if kind in ("", "F32", "BF16") or weight.cols % GROUP == 0 else "BF16"
