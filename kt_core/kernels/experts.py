@@ -50,6 +50,7 @@ class Experts:
         self.num_experts = num_experts
         self.hidden = hidden
         self.intermediate = intermediate
+        self.activation = activation
         self.elsewhere = elsewhere
         gating = (activation, limit, alpha)
         self.native = load().Experts(num_experts, hidden, intermediate, *gating, tier or "", native_pool(pool))

@@ -227,6 +227,7 @@ void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertS
 void bind_attention(py::module_& m);  // attention.cpp
 void bind_ceilings(py::module_& m);   // ceilings.cpp
 void bind_program(py::module_& m);    // program.cpp
+void bind_training(py::module_& m);   // training.cpp
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
@@ -290,4 +291,5 @@ PYBIND11_MODULE(_native, m) {
             },
             py::call_guard<py::gil_scoped_release>());
     bind_program(m);
+    bind_training(m);
 }

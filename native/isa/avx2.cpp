@@ -9,5 +9,5 @@
 namespace kt {
 extern const KernelTable kt_table_avx2;
 constexpr KernelTable kt_table_avx2 =
-    with_activations(with_layer(make_full_table("avx2", vector_prefill), layer_ops));
+    with_training(with_activations(with_layer(make_full_table("avx2", vector_prefill), layer_ops)));
 }  // namespace kt

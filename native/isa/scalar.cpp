@@ -9,5 +9,5 @@
 namespace kt {
 extern const KernelTable kt_table_scalar;
 constexpr KernelTable kt_table_scalar =
-    with_activations(with_layer(make_full_table("scalar", vector_prefill), layer_ops));
+    with_training(with_activations(with_layer(make_full_table("scalar", vector_prefill), layer_ops)));
 }  // namespace kt

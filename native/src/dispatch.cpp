@@ -124,6 +124,7 @@ Kernels resolve(const Tier& top, Features features) {
             if (!out.peaks[i]) out.peaks[i] = table.peaks[i];
         }
         fill_empty(out.layer, table.layer);
+        if (!out.training.turn) out.training = table.training;
         for (size_t i = 0; i < kFormatSlots; ++i) {
             const UnpackFn unpack = out.formats[i].unpack;
             if (!out.formats[i].matmul && table.formats[i].matmul) {

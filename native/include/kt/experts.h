@@ -59,6 +59,8 @@ class Experts {
     void forward(Pool::Lease& lease, const ExpertsCall& call) const;
 
   private:
+    friend class Training;  // training.h: the same weights, forward and back
+
     // Some rows of each matrix, in the memory of one group of threads.
     struct Part {
         PanelMatrix gate, up, down;  // without a gate: gate is up

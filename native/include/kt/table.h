@@ -129,6 +129,46 @@ struct Clamp {
 // 16. out may be gate or up.
 using ActivateFn = void (*)(const float* gate, const float* up, size_t n, Clamp clamp, float* out);
 
+// The way back through an activation: h again, dgate and dup from weight * dh, for n values, a multiple
+// of 16. Returns the sum of h * dh. Without a gate neither gate nor dgate is touched.
+struct ActivateBackArgs {
+    const float* gate;
+    const float* up;
+    const float* dh;
+    float weight;
+    size_t n;
+    Clamp clamp;
+    float* h;
+    float* dgate;
+    float* dup;
+};
+using ActivateBackFn = float (*)(const ActivateBackArgs&);
+
+// `blocks` runs of 16 columns of a BF16 panel, each as 16 rows of the weight turned over: 256 values that are
+// a part of a BF16 panel, `stride` values from one block to the next.
+using TurnFn = void (*)(const uint16_t* panel, size_t blocks, uint16_t* out, size_t stride);
+
+// out[r * out_stride + j] = sum over i of factors[i * stride + r] * rows[i][begin + j], rows of bfloat16 that
+// are readable up to a multiple of 16 columns. `columns` is one.
+struct OuterArgs {
+    const float* factors;
+    size_t stride;
+    size_t rank;
+    const uint8_t* const* rows;
+    size_t count;
+    size_t begin;
+    size_t columns;
+    float* out;
+    size_t out_stride;
+};
+using OuterFn = void (*)(const OuterArgs&);
+
+struct TrainingOps {
+    ActivateBackFn back[kActivations] = {};
+    TurnFn turn = nullptr;
+    OuterFn outer = nullptr;
+};
+
 struct FormatEntry {
     const FormatInfo* info;
     PackFn pack;
@@ -201,6 +241,7 @@ struct KernelTable {
     Prefill prefill;
     LayerOps layer{};
     PeakFn peaks[kUnits]{};  // null where no tier has the unit
+    TrainingOps training{};  // all or none
 };
 
 }  // namespace kt

@@ -6,6 +6,7 @@
 #include "attention-inl.h"
 #include "routing-inl.h"
 #include "rows-inl.h"
+#include "training-inl.h"
 
 namespace kt {
 namespace {
