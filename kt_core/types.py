@@ -223,6 +223,10 @@ class Plan:
                 return decision.value
         raise KeyError(name)
 
+    def get(self, name: str, default: Any) -> Any:
+        """The value of the decision `name`, or `default` where the plan has none or leaves it open."""
+        return next((d.value for d in self.decisions if d.name == name and d.value is not None), default)
+
     def write(self, path: Path) -> None:
         """Write the whole file or none, for its owner's eyes only: it may hold the API key. Raises OSError."""
         _write_whole(path, asdict(self))

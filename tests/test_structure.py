@@ -16,7 +16,7 @@ LEVELS = [
     {"config"},
     {"formats"},
     {"models", "machine", "plan"},
-    {"weights", "kernels"},
+    {"weights", "kernels", "device"},
     {"inject", "operators"},
     {"programs"},
     {"engine"},

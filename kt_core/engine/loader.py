@@ -16,7 +16,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from kt_core import inject, kernels
 from kt_core.engine.config import blamed_on, model_config, unknown_family
 from kt_core.engine.kept import Kept, fitting_context, kept, report
-from kt_core.engine.room import runner_and_pages
+from kt_core.engine.placing import RULES, Placing, kept_exact, placing_of, settled, shared_out
+from kt_core.engine.room import device_runner_and_pages, runner_and_pages
 from kt_core.engine.runners.facts import CACHE_NAMES
 from kt_core.engine.step import Runner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
@@ -41,8 +42,9 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
     """Build the planned model. Returns (runner, tokenizer, pages of the cache).
 
     Raises BadData when a tensor is missing, has another shape, was not used or makes nothing but NaN; Unsupported for
-    a model or layout that kt cannot run; EnvironmentProblem when the extension is missing; DoesNotFit.
+    a model or layout that kt cannot run; EnvironmentProblem when the extension or the device is missing; DoesNotFit.
     """
+    placing = placing_of(plan)
     if plan.value("tier"):
         os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(plan.value("tier")))
     kernels.set_pools(plan.value("pools"))
@@ -57,13 +59,17 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
     def agree(found: Kept) -> None:
         nonlocal context, extra
         report(found, sum(plan.spec.bytes_by_part.values()))
-        context, extra = fitting_context(plan, found), found.decoded - found.stored
+        if not placing:  # else they are on the device
+            context, extra = fitting_context(plan, found), found.decoded - found.stored
 
-    model = build(weights, progress, Path(rules) if rules else None, agree)
+    model = build(weights, progress, Path(rules) if rules else None, agree, placing)
     try_out(model)
     model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
     log.info("kernels: %s", kernels.info())
-    runner, pages = runner_and_pages(model, plan, context, extra)
+    if placing:
+        runner, pages = device_runner_and_pages(model, plan, placing)
+    else:
+        runner, pages = runner_and_pages(model, plan, context, extra)
     return runner, tokenizer, pages
 
 
@@ -72,14 +78,15 @@ def build(
     progress: Progress,
     rule_file: Path | None = None,
     agree: Callable[[Kept], None] = lambda found: None,
+    placing: Placing | None = None,
 ) -> PreTrainedModel:
     """The model of `weights`, every layer in place and loaded, in evaluation mode.
 
-    The operators are those of the rule file, by default kt's own. `agree` hears what stays transformers' own against
-    a rule before any weight is read.
+    The operators are those of the rule file, by default kt's own: for the CPU, or, with `placing`, for its device and the
+    CPU together. `agree` hears what stays transformers' own against a rule before any weight is read.
     """
     config = model_config(weights.config(), weights.described_in)
-    rules = inject.read_rules(rule_file or inject.default_rules())
+    rules = inject.read_rules(rule_file or (RULES if placing else inject.default_rules()))
     model = _skeleton(config, weights.described_in)
     # A checkpoint of the model without its head has names without the prefix, and some families publish theirs so.
     weights.tie({f"{model.base_model_prefix}.{name}": name for name in weights.names()})
@@ -89,10 +96,13 @@ def build(
         for rule in inject.unused_rules(rules, decisions):
             log.warning("%s", t("inject.unused_rule", where=rule.where))
     agree(kept(model, decisions, weights))
+    decisions = shared_out(model, decisions, placing) if placing else decisions
     model = inject.apply(model, decisions, weights, config)
     _load_operators(model, weights, progress)
     _compute_buffers(model)
-    _load_rest(model, weights)
+    _load_rest(model, weights, placing)
+    if placing:
+        settled(model, placing)
     _check_unused(model, weights, config)
     weights.forget_pages()
     return model.eval()
@@ -128,8 +138,9 @@ def _load_operators(model: nn.Module, weights: Weights, progress: Progress) -> N
     progress("weights", len(operators), len(operators), "modules")
 
 
-def _load_rest(model: PreTrainedModel, weights: Weights) -> None:
-    """Parameters and stored buffers of the modules that stayed transformers' own. A name the checkpoint lacks is an error."""
+def _load_rest(model: PreTrainedModel, weights: Weights, placing: Placing | None) -> None:
+    """Parameters and stored buffers of the modules that stayed transformers' own, parameters on the device where there is one.
+    A name the checkpoint lacks is an error."""
     missing = []
     for prefix, module in model.named_modules():
         computed = module._non_persistent_buffers_set
@@ -141,10 +152,14 @@ def _load_rest(model: PreTrainedModel, weights: Weights) -> None:
             if full not in weights:
                 missing.append(full)
                 continue
-            tensor = weights.tensor(full, torch.float32 if old.is_floating_point() else old.dtype)
+            floats = torch.float32
+            if placing and name in module._parameters and not kept_exact(model, full):
+                floats = placing.device.dtype
+            tensor = weights.tensor(full, floats if old.is_floating_point() else old.dtype)
             if tensor.shape != old.shape:
                 raise BadData("inject.shape", name=full, found=list(tensor.shape), expected=list(old.shape))
             if name in module._parameters:
+                tensor = tensor.to(placing.device.torch) if placing else tensor
                 module._parameters[name] = nn.Parameter(tensor, requires_grad=False)
             else:
                 module._buffers[name] = tensor

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from kt_core.engine.runners import runner_for
+from kt_core.engine.placing import Placing
+from kt_core.engine.runners import device_runner_for, runner_for
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.step import Runner
 from kt_core.errors import DoesNotFit
@@ -16,6 +17,7 @@ from kt_core.types import Plan
 
 log = logging.getLogger(__name__)
 
+WORK_BYTES = 1 << 30  # of a device, for what a step and its graphs compute with
 _GIB = 2**30
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -45,6 +47,23 @@ def runner_and_pages(model: Any, plan: Plan, context: int, extra: int) -> tuple[
         log.info("of the planned cache, %s are for states at borders of prompts", _gib(runner.state_bytes))
     pages = planned // _page_bytes(plan, runner)
     if needed > planned:
+        _reduce(plan, runner, pages * runner.page, planned)
+    return runner, pages
+
+
+def device_runner_and_pages(model: Any, plan: Plan, placing: Placing) -> tuple[Runner, int]:
+    """The same for a model on a device, whose pages lie there: the plan's, or what the device has left.
+
+    A context that they do not hold is reduced with a warning. Raises DoesNotFit when the user chose it.
+    """
+    device, context = placing.device, int(plan.value("context"))
+    dtype = _DTYPES[plan.value("kv_dtype")]
+    runner = device_runner_for(model, context, dtype, placing.crossing, placing.chunk, placing.captured)
+    free, _ = device.memory()
+    planned = min(int(plan.value("cache")), max(0, free - WORK_BYTES))
+    log.info("%s has %s free, of which %s are for keys and values", device.name, _gib(free), _gib(planned))
+    pages = planned // _page_bytes(plan, runner)
+    if _needed(plan, runner) > planned:
         _reduce(plan, runner, pages * runner.page, planned)
     return runner, pages
 

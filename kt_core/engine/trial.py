@@ -40,9 +40,11 @@ def _steps(model: PreTrainedModel) -> torch.Tensor:
     parameters = inspect.signature(model.forward).parameters
     name = next(name for name in CACHE_NAMES if name in parameters)
     cache: Any = DynamicCache(config=model.config)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))  # operators have none, and are the CPU's
     with torch.inference_mode():
         for ids in STEPS:
-            logits: torch.Tensor = model(input_ids=torch.tensor([ids]), use_cache=True, **{name: cache}).logits
+            tokens = torch.tensor([ids], device=device)
+            logits: torch.Tensor = model(input_ids=tokens, use_cache=True, **{name: cache}).logits
     return logits
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,35 @@ from kt_core.weights import Matrix
 
 ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai", "relu2")
 UNGATED = ("relu2",)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix of a place: `rows` of `cols` in panels of 16 rows, the first `offset` bytes into it, then `stride` apart."""
+
+    offset: int
+    format: str
+    rows: int
+    cols: int
+    panel_bytes: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where some rows of an expert's matrices lie, packed: `nbytes` from `address` on. Without a gate, gate is up."""
+
+    address: int
+    nbytes: int
+    biased: bool
+    gate: Packed
+    up: Packed
+    down: Packed
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What is the same where only the address differs."""
+        return self.nbytes, self.biased, self.gate, self.up, self.down
 
 
 class Experts:
@@ -85,6 +115,14 @@ class Experts:
         """
         sources = [self._source(*parts) for parts in experts]
         self.native.load(first, [source for source, _ in sources])  # sources keeps the biases meanwhile
+
+    def places(self, index: int) -> list[Place]:
+        """The memory of expert `index`, which stays as it is until the expert is loaded again: one piece for each group of
+        threads, with rows that follow each other; none for an expert that is not loaded. Raises ValueError."""
+        return [
+            Place(address, nbytes, biased, *(Packed(*matrix) for matrix in matrices))
+            for address, nbytes, biased, *matrices in self.native.places(index)
+        ]
 
     def _source(
         self,

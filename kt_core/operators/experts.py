@@ -40,24 +40,35 @@ class Experts(Operator):
         return ""
 
     def load(self) -> None:
+        experts = self._stored()
+        self.kernel = self._kernel()
+        self.kernel.load_all(experts)
+
+    def _stored(self) -> list[tuple[Any, ...]]:
+        """Every expert as kernels.Experts.load takes it. Raises BadData for one that is not as the configuration says."""
         original = self.orig_module
-        activation, limit, alpha = _gating(original)
-        _, hidden, intermediate = original.down_proj.shape
-        if original.is_transposed:
-            hidden, intermediate = intermediate, hidden
+        hidden, intermediate = self._sizes()
         self.num_experts = original.num_experts
         if (found := self.weights.experts(self.key)) != self.num_experts:
             raise BadData("inject.experts_count", module=self.key, found=found, expected=self.num_experts)
         biases = self._biases(original, hidden, intermediate)
-        experts = [  # before the kernel takes the sizes, which the configuration alone said, all experts have them
+        return [
             (
                 *self._matrices(index, hidden, intermediate),
                 *(None if bias is None else bias[index] for bias in biases),
             )
             for index in range(self.num_experts)
         ]
-        self.kernel = kernels.Experts(self.num_experts, hidden, intermediate, activation, limit, alpha)
-        self.kernel.load_all(experts)
+
+    def _kernel(self, elsewhere: torch.Tensor | None = None) -> kernels.Experts:
+        """Without weights; its sizes are those that _stored has found all experts to have."""
+        activation, limit, alpha = _gating(self.orig_module)
+        return kernels.Experts(self.num_experts, *self._sizes(), activation, limit, alpha, elsewhere)
+
+    def _sizes(self) -> tuple[int, int]:
+        """hidden, intermediate"""
+        _, hidden, intermediate = self.orig_module.down_proj.shape
+        return (intermediate, hidden) if self.orig_module.is_transposed else (hidden, intermediate)
 
     def _matrices(self, index: int, hidden: int, intermediate: int) -> tuple[Matrix | None, Matrix, Matrix]:
         def part(name: str, rows: int, cols: int) -> Matrix:

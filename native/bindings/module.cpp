@@ -222,11 +222,26 @@ void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertS
     experts.load(static_cast<size_t>(first), weights);
 }
 
+// (address, bytes, has biases, of gate, up and down: (offset, format, rows, cols, bytes of a panel, stride))
+py::list expert_places(const kt::Experts& experts, int64_t index) {
+    py::list out;
+    for (const kt::ExpertPlace& place : experts.places(positive(index))) {
+        const auto matrix = [&](const kt::PanelMatrix& m) {
+            const std::string format(experts.kernels().formats[m.format].info->name);
+            return py::make_tuple(m.panels - place.data, format, m.rows, m.cols, m.panel_bytes, m.stride);
+        };
+        out.append(py::make_tuple(reinterpret_cast<uintptr_t>(place.data), place.bytes, place.biased,
+                                  matrix(place.gate), matrix(place.up), matrix(place.down)));
+    }
+    return out;
+}
+
 }  // namespace
 
 void bind_attention(py::module_& m);  // attention.cpp
 void bind_ceilings(py::module_& m);   // ceilings.cpp
 void bind_program(py::module_& m);    // program.cpp
+void bind_relay(py::module_& m);      // relay.cpp
 void bind_training(py::module_& m);   // training.cpp
 
 PYBIND11_MODULE(_native, m) {
@@ -281,6 +296,7 @@ PYBIND11_MODULE(_native, m) {
              py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
         .def("load", &load_experts)
+        .def("places", &expert_places)
         .def(
             "forward",
             [](const kt::Experts& self, uintptr_t x, uintptr_t ids, uintptr_t weights, uintptr_t y,
@@ -291,5 +307,6 @@ PYBIND11_MODULE(_native, m) {
             },
             py::call_guard<py::gil_scoped_release>());
     bind_program(m);
+    bind_relay(m);
     bind_training(m);
 }

@@ -218,6 +218,16 @@ void Experts::load(size_t first, std::span<const ExpertWeights> from) {
     std::ranges::move(packed, experts_.begin() + static_cast<ptrdiff_t>(first));
 }
 
+std::vector<ExpertPlace> Experts::places(size_t index) const {
+    if (index >= experts_.size()) throw std::invalid_argument("no such expert");
+    std::vector<ExpertPlace> places;
+    for (const Part& part : experts_[index].parts) {
+        const bool biased = part.gate_bias || part.up_bias || part.down_bias;
+        places.push_back({part.memory.data(), part.memory.bytes(), part.gate, part.up, part.down, biased});
+    }
+    return places;
+}
+
 // Some tokens, from routing to written rows. Phases: prepared tokens, in tiles where a group wants them, are
 // needed by all gate/up tasks, and all of h by the down tasks.
 struct Experts::Chunk {

@@ -20,9 +20,10 @@ _STRETCHED = (b"longrope", b"dynamic")  # rotary embeddings whose keys depend on
 
 
 def folder_of(plan: Plan, runner: Runner) -> Folder | None:
-    """Where the planned model's pages lie on disk; None when the plan has no tier there, or the runner no pages."""
+    """Where the planned model's pages lie on disk; None when the plan has no tier there, or the runner no pages in
+    the CPU's memory."""
     limit = int(plan.value("prefix_disk"))
-    if limit <= 0 or not runner.shareable:
+    if limit <= 0 or not runner.shareable or plan.get("devices", []):
         return None
     return Folder(cache_dir() / "prefix", _identity(plan, runner), runner.page_bytes, limit)
 

@@ -1,18 +1,21 @@
 """What computes steps, and which of them a model gets."""
 
 import logging
+from functools import partial
 from typing import Any
 
 import torch
 
 from kt_core import programs
-from kt_core.engine.runners.facts import Facts, Unfit
+from kt_core.engine.runners.facts import MAX_TOKENS, Facts, Unfit
 from kt_core.engine.runners.fitting import paged_runner
+from kt_core.engine.runners.hybrid import HybridRunner
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.runners.program import ProgramRunner
 from kt_core.engine.step import Runner
+from kt_core.operators.crossing import Crossing
 
-__all__ = ["runner_for"]
+__all__ = ["device_runner_for", "runner_for"]
 
 log = logging.getLogger(__name__)
 
@@ -33,4 +36,27 @@ def runner_for(model: Any, max_context: int | None = None, dtype: torch.dtype = 
             log.info("each sequence has its own cache, computed one after the other: %s", reason)
             return OwnCacheRunner(model, max_context)
     log.info("keys and values lie in pages of %d tokens and %d bytes, %s", runner.page, runner.page_bytes, dtype)
+    return runner
+
+
+def device_runner_for(
+    model: Any,
+    max_context: int | None,
+    dtype: torch.dtype,
+    crossing: Crossing,
+    chunk: int = MAX_TOKENS,
+    captured: tuple[int, ...] = (),
+) -> Runner:
+    """The same for a model on a device: on pages there where they fit, else with a cache of its own for each sequence.
+
+    `chunk` are the tokens of a step at most, `captured` the numbers of sequences for which decoding becomes a graph.
+    """
+    kind = partial(HybridRunner, crossing=crossing, chunk=chunk, captured=captured)
+    try:
+        with crossing.device.use():
+            runner: Runner = paged_runner(model, max_context, dtype, kind)
+    except Unfit as reason:
+        log.info("each sequence has its own cache, computed one after the other: %s", reason)
+        return OwnCacheRunner(model, max_context)
+    log.info("keys and values lie on %s in pages of %d bytes, %s", crossing.device.name, runner.page_bytes, dtype)
     return runner

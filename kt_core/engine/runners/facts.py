@@ -30,14 +30,16 @@ class Facts:
 
     def logits(self, tokens: torch.Tensor, rows: torch.Tensor, cache: Any = None, **more: Any) -> torch.Tensor:
         """float32 [R, vocab] of `rows` [R] for one sequence of tokens [T], appended to `cache`, which None leaves out."""
+        return self.there(tokens.to(self.device), rows.to(self.device), cache, **more).cpu()
+
+    def there(self, tokens: torch.Tensor, rows: torch.Tensor, cache: Any = None, **more: Any) -> torch.Tensor:
+        """The same with everything on the model's device, and nothing asked of it meanwhile."""
         arguments = {**more, "use_cache": cache is not None, self._cache_name: cache}
         if self._keeps:  # the head of a single row where none is wanted: it must have some
-            arguments["logits_to_keep"] = (rows if len(rows) else rows.new_zeros(1)).to(self.device)
+            arguments["logits_to_keep"] = rows if len(rows) else rows.new_zeros(1)
         with torch.inference_mode():
-            logits = self.model(input_ids=tokens[None].to(self.device), **arguments).logits[0]
-        if self._keeps:
-            return logits[: len(rows)].float().cpu()
-        return logits[rows.to(self.device)].float().cpu()
+            logits = self.model(input_ids=tokens[None], **arguments).logits[0]
+        return logits[: len(rows)].float() if self._keeps else logits[rows].float()
 
 
 def _eos_ids(model: Any, text_config: Any) -> frozenset[int]:

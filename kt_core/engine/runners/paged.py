@@ -78,7 +78,7 @@ class PagedRunner:
 
     def attend(
         self,
-        step: Step,
+        step: Any,
         module: nn.Module,
         query: torch.Tensor,
         key: torch.Tensor,
@@ -101,8 +101,22 @@ class PagedRunner:
             raise Unfit(f"{type(module).__name__} attends behind a mask of its own")
         if unknown := sorted(name for name, given in more.items() if given is not None and name not in _HARMLESS):
             raise Unfit(f"{type(module).__name__} attends with {', '.join(unknown)}")
-        pages = self._pages[module]
-        write(pages, layout, step.slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+        rows = (part[0].transpose(0, 1) for part in (query, key, value))
         scale = layout.key_size**-0.5 if scaling is None else scaling
-        rows = query[0].transpose(0, 1)
-        return attend(rows, pages, layout, step.batch, scale, window, s_aux, softcap or 0.0)[None]
+        return self._over_pages(step, module, *rows, scale, s_aux, softcap or 0.0)[None]
+
+    def _over_pages(
+        self,
+        step: Any,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        sinks: torch.Tensor | None,
+        softcap: float,
+    ) -> torch.Tensor:
+        """Write the step's keys and values [T, heads, size], and attend: [T, query heads, value size]."""
+        layout, pages = self._layouts[module], self._pages[module]
+        write(pages, layout, step.slots, key, value)
+        return attend(query, pages, layout, step.batch, scale, self._windows[module], sinks, softcap)

@@ -37,6 +37,15 @@ struct ExpertWeights {
     const float* down_bias = nullptr;
 };
 
+// Where a part of an expert's packed weights lies, for copies of it: `data` holds all of its panels. Without
+// a gate, gate is up.
+struct ExpertPlace {
+    const uint8_t* data;
+    size_t bytes;
+    PanelMatrix gate, up, down;
+    bool biased;
+};
+
 class Experts {
   public:
     Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden, size_t intermediate,
@@ -51,6 +60,10 @@ class Experts {
     // Packs experts first, first + 1, ...; loading one again replaces it. Throws std::invalid_argument for a
     // wrong shape or index, and for a gate where there is none or none where there is one.
     void load(size_t first, std::span<const ExpertWeights> weights);
+
+    // The parts of expert `index`, in the order of the rows of gate and up, and of down; none: not loaded.
+    // Valid until it is loaded again. Throws std::invalid_argument for a wrong index.
+    std::vector<ExpertPlace> places(size_t index) const;
 
     // Each expert's path is chosen by its rows in a chunk of the call's tokens. A token's result does not
     // depend on the number of threads, and in deterministic mode not on the other tokens either.

@@ -1,0 +1,140 @@
+"""Keys and values in pages of a device, and attention over them with torch's operations alone.
+
+Queries and the softmax's weights are rounded to the pages' dtype, as kernels.attention does it, and so are scores; the
+softmax itself is float32. Nothing here asks the CPU for a number, so that a step can be captured as a graph.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right
+
+QUERIES = 256  # of a prompt whose scores are computed at once where torch's own attention cannot
+
+
+@dataclass(frozen=True)
+class Form:
+    """A layer's pages: `page` keys of each of `heads`, in dtype. `shared`: values are the first columns of the keys."""
+
+    heads: int
+    key_size: int
+    value_size: int
+    page: int
+    dtype: torch.dtype
+    shared: bool = False
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page of one layer."""
+        columns = self.key_size + (0 if self.shared else self.value_size)
+        return self.page * self.heads * columns * int(self.dtype.itemsize)
+
+
+class Pages:
+    """`count` pages of one layer on a device."""
+
+    def __init__(self, form: Form, count: int, device: torch.device) -> None:
+        self.form = form
+        rows = count * form.page
+        self.keys = torch.zeros(rows, form.heads, form.key_size, dtype=form.dtype, device=device)
+        values = torch.zeros(0 if form.shared else rows, form.heads, form.value_size, dtype=form.dtype, device=device)
+        self.values = self.keys[..., : form.value_size] if form.shared else values
+
+    def write(self, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """keys [T, heads, key size] and values [T, heads, value size] into `slots` [T] int64; equal slots, equal numbers."""
+        self.keys.index_copy_(0, slots, keys.to(self.form.dtype))
+        if not self.form.shared:
+            self.values.index_copy_(0, slots, values.to(self.form.dtype))
+
+    def rows(self, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [..., pages * page, heads, size] of the pages in `tables` [..., pages], in their order."""
+        form = self.form
+        found = []
+        for part in (self.keys, self.values):
+            whole = part.unflatten(0, (-1, form.page))[tables.long()]
+            found.append(whole.flatten(-4, -3))
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Attending:
+    """How a layer attends: the scale of scores, the window, sinks [query heads], and the soft cap (0: none)."""
+
+    scale: float
+    window: int | None = None
+    sinks: torch.Tensor | None = None
+    softcap: float = 0.0
+
+
+def last_keys(
+    q: torch.Tensor, pages: Pages, tables: torch.Tensor, lengths: torch.Tensor, how: Attending
+) -> torch.Tensor:
+    """One query each of B sequences, its keys' last: q [B, query heads, key size] to [B, query heads, value size].
+
+    tables [B, P] and lengths [B] on the device; sequence b has lengths[b] keys in the pages tables[b].
+    """
+    keys, values = pages.rows(tables)  # [B, L, heads, size]
+    places = torch.arange(keys.shape[1], device=q.device)
+    seen = places < lengths[:, None]
+    if how.window is not None:
+        seen &= places >= lengths[:, None] - how.window
+    grouped = q.to(keys.dtype).unflatten(1, (keys.shape[2], -1))  # [B, heads, queries of a head, size]
+    sinks = None if how.sinks is None else how.sinks.view(keys.shape[2], -1, 1)
+    out = _attend(grouped, keys.transpose(1, 2), values.transpose(1, 2), seen[:, None, None], how, sinks)
+    return out.flatten(1, 2).to(q.dtype)
+
+
+def prompt(q: torch.Tensor, pages: Pages, table: torch.Tensor, length: int, how: Attending) -> torch.Tensor:
+    """The last queries of one sequence: q [T, query heads, key size] to [T, query heads, value size].
+
+    table [P] on the device: the pages of its `length` keys, of which the queries' are the last T.
+    """
+    form, count = pages.form, q.shape[0]
+    keys, values = (part[:length].transpose(0, 1) for part in pages.rows(table[: -(-length // form.page)]))
+    if how.window is None and how.sinks is None and not how.softcap:
+        mask = None if count == length else causal_lower_right(count, length)
+        out = F.scaled_dot_product_attention(
+            q.to(form.dtype).transpose(0, 1)[None],
+            keys[None],
+            values[None],
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=how.scale,
+            enable_gqa=form.heads != q.shape[1],
+        )
+        return out[0].transpose(0, 1).to(q.dtype)
+    places = torch.arange(length, device=q.device)
+    sinks = None if how.sinks is None else how.sinks.view(form.heads, -1, 1, 1)
+    results = []
+    for begin in range(0, count, QUERIES):
+        part = q[begin : begin + QUERIES]
+        first = length - count + begin + 1  # keys that the first of these queries sees
+        ends = torch.arange(first, first + len(part), device=q.device)[:, None]
+        seen = places < ends
+        if how.window is not None:
+            seen &= places >= ends - how.window
+        grouped = part.to(form.dtype).unflatten(1, (form.heads, -1)).permute(1, 2, 0, 3)  # [heads, of a head, T, size]
+        out = _attend(grouped, keys[:, None], values[:, None], seen, how, sinks)
+        results.append(out.permute(2, 0, 1, 3).flatten(1, 2))
+    return torch.cat(results).to(q.dtype)
+
+
+def _attend(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    seen: torch.Tensor,
+    how: Attending,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """softmax(scale q k) v: q [..., Q, key size], keys and values [..., L, size]; `seen` and `sinks` as the scores
+    [..., Q, L], or broadcast to them."""
+    scores = (q @ keys.transpose(-1, -2)).float() * how.scale
+    if how.softcap:
+        scores = how.softcap * torch.tanh(scores / how.softcap)
+    scores = scores.masked_fill(~seen, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.float().expand_as(scores[..., :1])), -1)
+    weights = scores.softmax(-1)[..., : keys.shape[-2]]
+    return weights.to(values.dtype) @ values

@@ -1,0 +1,84 @@
+"""Models whose modules are on a device, and whose routed experts are shared out between it and the CPU."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt
+from kt_core.engine.runners.graphs import Graphs, Placed
+from kt_core.engine.runners.interface import PAGED, attending
+from kt_core.engine.runners.paged import PAGE, Attention, PagedRunner
+from kt_core.engine.step import Step
+from kt_core.operators.crossing import Crossing
+
+
+class HybridRunner(PagedRunner):
+    """Computes a step in one forward on a device, with keys and values in pages there. Steps of one token of each sequence
+    are replayed as graphs where the device can, for the numbers of sequences in `captured`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        max_context: int | None,
+        dtype: torch.dtype,
+        layers: Mapping[nn.Module, Attention],
+        crossing: Crossing,
+        chunk: int,
+        captured: tuple[int, ...],
+    ) -> None:
+        super().__init__(model, max_context, dtype, layers)
+        self.max_tokens = chunk
+        self._device = crossing.device
+        self._forms = {
+            module: Form(kind.heads, kind.key_size, kind.value_size, PAGE, dtype) for module, kind in layers.items()
+        }
+        self.page_bytes = sum(form.page_bytes for form in self._forms.values())
+        self._there: dict[nn.Module, Pages] = {}
+        self._now: Placed | None = None
+        self.crossing = crossing
+        self._graphs = Graphs(crossing, captured, self._computed)
+
+    @property
+    def storage(self) -> list[torch.Tensor]:
+        """None that the disk could write: they are on the device."""
+        return []
+
+    def allocate(self, pages: int) -> None:
+        self._there = {module: Pages(form, pages, self._device.torch) for module, form in self._forms.items()}
+
+    def forward(self, step: Step) -> torch.Tensor:
+        with self._device.use(), torch.inference_mode():
+            return self._graphs.forward(step) if self._graphs.takes(step) else super().forward(step)
+
+    def computed(self, step: Step, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
+        return self._computed(Placed.of(step, self._device.torch), attention).cpu()
+
+    def _computed(self, step: Placed, attention: Callable[..., torch.Tensor] | None = None) -> torch.Tensor:
+        """float32 [R, vocab] on the device, with `attention` for each layer's, by default over the pages."""
+        self._now = step
+        with attending(self._facts.configs, PAGED, attention or partial(self.attend, None)):
+            return self._facts.there(step.tokens, step.outputs, position_ids=step.positions[None])
+
+    def _over_pages(
+        self,
+        step: Any,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        sinks: torch.Tensor | None,
+        softcap: float,
+    ) -> torch.Tensor:
+        now, pages = self._now, self._there[module]
+        assert now is not None
+        pages.write(now.slots, key, value)
+        how = Attending(scale, self._windows[module], sinks, softcap)
+        if now.parts is None:
+            return last_keys(query, pages, now.tables, now.lengths, how)
+        parts = zip(now.parts, now.tables, strict=True)
+        return torch.cat([prompt(query[begin:end], pages, table, keys, how) for (begin, end, keys), table in parts])
