@@ -61,7 +61,7 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat ps stop logs model config doctor bench microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat ps stop logs model config doctor bench tune microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --detach -d --chat --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --threads --max-running --kv-dtype --from --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--prompt -p --file -f --continue -c --url --model -m --system -s --temperature -t --max-tokens --raw --no-save --json --quiet -q --color --help -h' ;;
@@ -89,6 +89,7 @@ _kt() {
         'kt bench linear') words='--shape --inputs --outputs --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
         'kt bench attention') words='--shape --keys --formats --tokens --threads --layers --tier --repeats --check --json --quiet -q --color --help -h' ;;
         'kt bench mla') words='--keys --tokens --threads --repeats --check --json --quiet -q --color --help -h' ;;
+        'kt tune') words='--repeats --forget --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
         'kt microbench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
@@ -106,6 +107,7 @@ _kt() {
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt bench inference') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt tune') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
         esac
     fi
     COMPREPLY+=($(compgen -W "$words" -- "$current"))

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from kt_cli import output, servers, terminal
 from kt_core import config, paths
-from kt_core.errors import KTError, NotFound, RemoteError, UsageError
+from kt_core.errors import DoesNotFit, KTError, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan, ServerSettings
 
@@ -72,8 +72,9 @@ def files_of(name: str, may_pull: bool = True, force: bool = False) -> ModelFile
         return store.pull(entry.name, report)
 
 
-def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
-    """Probe the machine, read the headers, decide."""
+def make_plan(files: ModelFiles, overrides: dict[str, Any], use_tuned: bool = True) -> Plan:
+    """Probe the machine, read the headers, decide; with what `kt tune` found unless the user chose otherwise."""
+    from kt_core.bench import tuned
     from kt_core.machine import hardware, probe
     from kt_core.machine.folder import free_bytes
     from kt_core.models import read_spec
@@ -81,8 +82,25 @@ def make_plan(files: ModelFiles, overrides: dict[str, Any]) -> Plan:
 
     wishes, settings = wished(overrides)
     machine = probe()
-    free = free_bytes(paths.cache_dir())
-    return marked(decide(machine, files, read_spec(files), wishes, hardware.expected(machine), free), settings)
+    inputs = (hardware.expected(machine), free_bytes(paths.cache_dir()))
+    spec = read_spec(files)
+    found = tuned.find(machine, files) if use_tuned else None
+    better = {name: value for name, value in found.settings.items() if name not in wishes} if found else {}
+    if found and better:
+        with suppress(DoesNotFit):  # there was more memory when it was measured
+            plan = decide(machine, files, spec, {**wishes, **better}, *inputs)
+            reason = t("tune.reason", gain=f"{found.gain:.2f}")
+            return marked(by_tuning(plan, better, reason), settings)
+    return marked(decide(machine, files, spec, wishes, *inputs), settings)
+
+
+def by_tuning(plan: Plan, names: Iterable[str], reason: str) -> Plan:
+    """The plan, with `kt tune` named as the source of these decisions."""
+    taken = set(names)
+    return replace(
+        plan,
+        decisions=tuple(replace(d, source="tuned", reason=reason) if d.name in taken else d for d in plan.decisions),
+    )
 
 
 def wished(overrides: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:

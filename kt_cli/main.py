@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "config": "cli.config_help",
     "doctor": "doctor.help",
     "bench": "bench.help",
+    "tune": "tune.help",
     "microbench": "microbench.help",
     "version": "cli.version_help",
     "completion": "cli.completion_help",

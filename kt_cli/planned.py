@@ -18,6 +18,7 @@ PARTS = {
 SOURCES = {
     "user": "run.from_user",
     "config": "run.from_config",
+    "tuned": "tune.from_tuning",
     "machine": "run.from_machine",
     "model": "run.from_model",
     "default": "run.from_default",

@@ -22,7 +22,7 @@ class Decision:
     name: str
     value: Any
     reason: str
-    source: str  # "user", "config", "machine", "model", "default"
+    source: str  # "user", "config", "tuned", "machine", "model", "default"
 
 
 @dataclass(frozen=True)

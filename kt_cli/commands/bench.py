@@ -127,9 +127,10 @@ def _server(
 
         secret = key or keys.own()
         models = client.models(client.Api(url, secret))
-        yield requests.Server(url, models[0] if name is None else name, secret, seed)
+        yield requests.Server(url, name or next(iter(models), ""), secret, seed)
         return
-    found = servers.find(name) if threads is None else None
+    running = servers.ready() if threads is None else []
+    found = next((server for server in running if name in (None, server.model)), None)
     if found:
         yield requests.Server(found.url, found.model, key or keys.own(), seed)
         return

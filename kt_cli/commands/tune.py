@@ -1,0 +1,141 @@
+"""`kt tune`: a short measured search for the settings that make a model fastest on this machine."""
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from kt_cli import launch, output
+from kt_cli.help import Command, new_app
+from kt_core.bench import serving, tuned
+from kt_core.bench.serving import Case, requests
+from kt_core.bench.serving.search import Rates, Settings, Trial, best, score, search
+from kt_core.bench.serving.workload import Length
+from kt_core.errors import DoesNotFit
+from kt_core.machine import default_threads, probe
+from kt_core.messages import t
+from kt_core.types import Machine, ModelFiles
+
+app = new_app("tune.help")
+# What a trial asks: one long prompt, one long answer, and as many answers at a time as the widest setting runs.
+PROMPT = 512
+ANSWER = 48
+TOGETHER = 16
+CONFIRMED = 1.02  # the gain that a second, interleaved measurement must show; below it runs differ by themselves
+SEQUENCES = (4, 8, 16, 32)
+
+
+@app.command(cls=Command, help="tune.help", epilog="tune.examples")
+def tune(
+    name: Annotated[str, typer.Argument(help="run.name", metavar="NAME")],
+    repeats: Annotated[int, typer.Option("--repeats", help="tune.repeats", metavar="COUNT", min=1)] = 2,
+    forget: Annotated[bool, typer.Option("--forget", help="tune.forget")] = False,
+) -> None:
+    machine, files = probe(), launch.files_of(name)
+    if forget:
+        known = tuned.forget(machine, files)
+        output.result(
+            {"model": files.name, "forgotten": known},
+            lambda: t("tune.forgotten" if known else "tune.unknown", name=files.name),
+        )
+        return
+    with output.progress() as report:
+        trials = _search(machine, files, repeats, report)
+        gain = _confirmed(files, best(trials), repeats, report)
+    settings = best(trials).settings if gain > 1 else {}
+    found = tuned.Tuned(settings, gain, time.time(), [asdict(trial) for trial in trials])
+    path = tuned.keep(machine, files, found)
+    output.result(
+        {"model": files.name, **asdict(found), "path": str(path)}, lambda: _text(files, trials, settings, gain)
+    )
+
+
+def knobs(machine: Machine) -> dict[str, list[Any]]:
+    """The settings that are tried: threads from half of the usual number to all CPUs, sequences at a time."""
+    usual = default_threads(machine)[0]
+    threads = {max(1, usual // 2), max(1, usual - 1), usual + 1, machine.physical_cores, len(machine.allowed_cpus)}
+    allowed = len(machine.allowed_cpus) or usual
+    return {
+        "threads": sorted(count for count in threads if 0 < count <= allowed and count != usual),
+        "max_running": list(SEQUENCES),
+    }
+
+
+def _search(machine: Machine, files: ModelFiles, repeats: int, report: Any) -> list[Trial]:
+    tried = knobs(machine)
+    total = 1 + sum(map(len, tried.values()))
+    done = 0
+
+    def measure(settings: Settings) -> Rates | None:
+        nonlocal done
+        report(t("tune.stage"), min(done, total), total, "")
+        done += 1
+        return _rates(files, settings, repeats)
+
+    return search(tried, measure)
+
+
+def _confirmed(files: ModelFiles, winner: Trial, repeats: int, report: Any) -> float:
+    """The winner's gain, measured once more in turn with the default; 1.0 where it does not hold."""
+    if not winner.settings:
+        return 1.0
+    gains = []
+    for number in range(2):
+        report(t("tune.stage_again"), number, 2, "")
+        base, rates = _rates(files, {}, repeats), _rates(files, winner.settings, repeats)
+        if base and rates:
+            gains.append(score(rates, base))
+    least = min(gains, default=1.0)
+    return round(least, 4) if least >= CONFIRMED else 1.0
+
+
+def _rates(files: ModelFiles, settings: Settings, repeats: int) -> Rates | None:
+    """A server with these settings, asked for all that counts. None where the settings do not fit."""
+    try:
+        plan = launch.make_plan(files, settings, use_tuned=False)
+    except DoesNotFit:
+        return None
+    plan = launch.with_server(plan, None, None)
+    room = int(plan.value("context"))
+    prompt = min(PROMPT, room // 2)
+    answer = min(ANSWER, room // 4)
+    alone = Case(Length(prompt, prompt), Length(answer, answer), 1, 0, repeats)
+    together = Case(Length(prompt // 8 or 1, prompt // 8 or 1), Length(answer, answer), TOGETHER, 0, 1)
+    with launch.serving(plan) as child:
+        url = launch.wait_ready(child, launch.events(child))
+        server = requests.Server(url, plan.server.served_name, next(iter(plan.server.api_keys), ""))
+        server.warm_up()
+        one, many = (serving.summary(case, server.run(case, lambda done: None)) for case in (alone, together))
+    return {"prefill": one.prefill_rate, "decode": one.decode_rate, "together": many.output_rate}
+
+
+def _text(files: ModelFiles, trials: list[Trial], settings: Settings, gain: float) -> str:
+    rows = [
+        [
+            _words(trial.settings),
+            *(f"{trial.rates.get(name, 0):.1f}" for name in ("prefill", "decode", "together")),
+            f"{trial.score:.2f}",
+        ]
+        for trial in trials
+    ]
+    header = [
+        t(key)
+        for key in (
+            "tune.column_settings",
+            "bench.column_prefill",
+            "bench.column_decode",
+            "bench.column_all",
+            "tune.column_score",
+        )
+    ]
+    verdict = (
+        t("tune.found", settings=_words(settings), gain=f"{gain:.2f}", name=files.name)
+        if settings
+        else t("tune.default", name=files.name)
+    )
+    return "\n".join([output.table(rows, header), "", verdict])
+
+
+def _words(settings: Settings) -> str:
+    return output.listed(f"{name}={value}" for name, value in settings.items()) or t("tune.plans_own")
