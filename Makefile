@@ -1,5 +1,6 @@
 # make demo: environment, model, an answer. make test: the same environment, then the whole suite.
 # make test-full: with the cases that teach little beside their neighbours too.
+# make bench: a fixed small set of figures, added to docs/benchmarks.jsonl; on an idle machine.
 # make sanitize: the native tests with sanitizers, and a minute of fuzzing; it needs a compiler and cmake alone.
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,7 +17,7 @@ DEV_EXTRA = from importlib.metadata import requires; from packaging.requirements
 
 SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test test-full check sanitize install dev format clean
+.PHONY: bench demo test test-full check sanitize install dev format clean
 
 demo: install
 	$(VENV)/bin/kt run demo -p "What is photosynthesis?" --temperature 0 --max-tokens 80
@@ -42,6 +43,9 @@ check: dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $$(git ls-files 'native/*.cpp' 'native/*.h')
 	$(VENV)/bin/python -m pytest tests/test_structure.py
+
+bench: dev
+	$(VENV)/bin/python tests/bench/guard.py
 
 # Address and undefined behaviour: every tier that this CPU runs. Threads: what they share is the same for all tiers.
 SANITIZE = build/sanitize
