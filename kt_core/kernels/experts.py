@@ -159,7 +159,7 @@ class Experts:
             )
         if ids.dtype != torch.int64 or weights.dtype != torch.float32:
             raise ValueError(f"expected int64 ids and float32 weights, got {ids.dtype} and {weights.dtype}")
-        if ids.device.type != "cpu" or weights.device.type != "cpu":
+        if not (ids.is_cpu and weights.is_cpu):
             raise ValueError("expected ids and weights on the CPU")
         x, ids, weights = plain(x), plain(ids), plain(weights)
         y = new_result(*x.shape, dtype=x.dtype) if out is None else out

@@ -79,6 +79,8 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     Raises ValueError for a tensor that is not on the CPU: whatever goes to the extension by address comes through here.
     """
     _check_device(x)
+    if x.is_contiguous() and not (x.is_neg() or x.requires_grad):  # three calls of torch take as long as a small layer
+        return x
     return x.detach().resolve_neg().contiguous()
 
 
@@ -91,7 +93,7 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def _check_device(x: torch.Tensor) -> None:
-    if x.device.type != "cpu":
+    if not x.is_cpu:
         raise ValueError(f"expected a tensor on the CPU, got one on {x.device}")
 
 
