@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kt_cli import output
+from kt_cli import names, output
 from kt_core.messages import t
-from kt_core.types import Plan
+from kt_core.types import Decision, Plan
 
 PARTS = {
     "weights": "run.memory_weights",
@@ -19,11 +19,12 @@ SOURCES = {
     "model": "run.from_model",
     "default": "run.from_default",
 }
+BYTES = ("cache", "prefix_disk")  # decisions that are sizes
 SPEEDS = {"decode_tokens_per_second": "run.predicted_decode", "prefill_tokens_per_second": "run.predicted_prefill"}
 
 
 def decisions(plan: Plan) -> str:
-    rows = [(d.name, value(d.value), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
+    rows = [(names.of("decision", d.name), shown(d), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     return output.table(rows, header)
 
@@ -37,6 +38,11 @@ def figures(plan: Plan) -> str:
     ]
     rows += [("" if number else t("run.predicted"), *speed) for number, speed in enumerate(speeds)]
     return output.table(rows)
+
+
+def shown(decision: Decision) -> str:
+    """A decision's value; a size with its unit."""
+    return output.size(decision.value) if decision.name in BYTES and decision.value else value(decision.value)
 
 
 def value(chosen: Any) -> str:

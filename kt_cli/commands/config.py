@@ -1,16 +1,17 @@
 """`kt config`: read and change the settings."""
 
 import os
+import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
-from kt_cli import choose, editor, output
+from kt_cli import choose, editor, output, profiles
 from kt_cli.help import Command, new_app
 from kt_core import config, paths
-from kt_core.errors import BadData
+from kt_core.errors import BadData, KTError
 from kt_core.messages import t
 
 app = new_app("cli.config_help")
@@ -111,6 +112,24 @@ def list_() -> None:
         lambda: output.table(rows, header),
         names=[entry.key for entry in config.SETTINGS],
     )
+
+
+@app.command("profiles", cls=Command, help="cli.config_profiles_help", epilog="cli.config_examples")
+def profiles_() -> None:
+    """The profiles of kt run; one that is not right is listed with the reason."""
+    names = profiles.names()
+    data = [{"name": f"{profiles.MARK}{name}", "file": str(profiles.file(name)), **_line(name)} for name in names]
+    rows = [(row["name"], row["command"] or row["error"]) for row in data]
+    output.result({"profiles": data}, lambda: output.table(rows) if rows else "", names=[row["name"] for row in data])
+    if not data:
+        output.status(t("cli.no_profiles"))
+
+
+def _line(name: str) -> dict[str, str]:
+    try:
+        return {"command": shlex.join(["kt", "run", *profiles.words(name)]), "error": ""}
+    except KTError as failure:
+        return {"command": "", "error": str(failure)}
 
 
 @app.command("path", cls=Command, help="cli.config_path_help", epilog="cli.config_examples")

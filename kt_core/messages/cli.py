@@ -143,6 +143,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Edit the settings in your editor; a file that is not right is not taken over",
         "在编辑器中编辑设置；有误的内容不会生效",
     ),
+    "cli.config_profiles_help": (
+        "List the profiles of kt run, and the command that each stands for",
+        "列出 kt run 的方案及其对应的命令",
+    ),
+    "cli.no_profiles": (
+        "No profile is saved yet; kt run without arguments makes one.",
+        "尚未保存任何方案；运行不带参数的 kt run 可创建方案。",
+    ),
     "cli.config_unchanged": ("Nothing was changed in {file}", "{file} 没有改动"),
     "cli.config_edited": ("The settings in {file} are in force", "{file} 中的设置已生效"),
     "cli.config_again": ("Edit it again?", "重新编辑？"),
