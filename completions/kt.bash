@@ -20,11 +20,11 @@ _kt() {
         --threads) :; return ;;
         --context) :; return ;;
         --max-running) :; return ;;
-        --kv-dtype) :; return ;;
+        --kv-dtype) COMPREPLY=($(compgen -W 'bfloat16 float32' -- "$current")); return ;;
         --prefix-disk) :; return ;;
         --rules) COMPREPLY=($(compgen -f -- "$current")); return ;;
-        --tool-parser) :; return ;;
-        --reasoning-parser) :; return ;;
+        --tool-parser) COMPREPLY=($(compgen -W 'auto none deepseek-v3 deepseek-v3.2 glm harmony hermes kimi-k2 llama minimax-m2 minimax-m3 mistral qwen3-coder' -- "$current")); return ;;
+        --reasoning-parser) COMPREPLY=($(compgen -W 'auto none harmony minimax-m3 mistral think' -- "$current")); return ;;
         --api-key) :; return ;;
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
@@ -55,7 +55,7 @@ _kt() {
         --tokens) :; return ;;
         --layers) :; return ;;
         --tier) :; return ;;
-        --vs) :; return ;;
+        --vs) COMPREPLY=($(compgen -W 'torch' -- "$current")); return ;;
         --inputs) :; return ;;
         --outputs) :; return ;;
         --keys) :; return ;;
@@ -74,11 +74,13 @@ _kt() {
         'kt model path') words='--json --quiet -q --color --help -h' ;;
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
-        'kt config') words='get set unset list path --json --quiet -q --color --help -h' ;;
+        'kt config') words='get set unset edit list profiles path --json --quiet -q --color --help -h' ;;
         'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
         'kt config set') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
         'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
+        'kt config edit') words='--json --quiet -q --color --help -h' ;;
         'kt config list') words='--json --quiet -q --color --help -h' ;;
+        'kt config profiles') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt bench') words='inference compare machine moe linear attention mla --json --quiet -q --color --help -h' ;;
@@ -100,14 +102,16 @@ _kt() {
     esac
     if [[ $current != -* ]]; then
         case "$path" in
-            'kt run') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt run') words="$(kt model list --quiet 2>/dev/null; kt config profiles --quiet 2>/dev/null)"; files=1 ;;
             'kt plan') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt stop') words="$(kt ps --quiet 2>/dev/null)" ;;
+            'kt logs') words="$(kt ps --quiet 2>/dev/null)" ;;
             'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt bench inference') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
-            'kt tune') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt tune') words="$(kt model list --quiet 2>/dev/null; kt config profiles --quiet 2>/dev/null)"; files=1 ;;
         esac
     fi
     COMPREPLY+=($(compgen -W "$words" -- "$current"))

@@ -16,10 +16,13 @@ from kt_core.messages import t
 FOLDER = Path(__file__).parent.parent / "completions"
 MODELS = "kt model list --quiet 2>/dev/null"
 PULLED = "kt model list --pulled --quiet 2>/dev/null"
-# help key of an argument that names a model -> what lists such models, and whether a file serves as well
+PROFILES = "kt config profiles --quiet 2>/dev/null"
+SERVERS = "kt ps --quiet 2>/dev/null"
+# help key of an argument that names something -> what lists such names, and whether a file serves as well
 NAMES = {
-    "run.name": (MODELS, True),
+    "run.name": (f"{MODELS}; {PROFILES}", True),
     "bench.name": (MODELS, True),
+    "servers.name": (SERVERS, False),
     "model.any_name": (MODELS, True),
     "model.name": (MODELS, False),
     "model.pulled_name": (PULLED, False),
@@ -71,17 +74,13 @@ def bash() -> str:
 def zsh() -> str:
     functions = [line for node in tree.walk() for line in _zsh_function(node)]
     models = [
-        "_kt_models() {",
-        f'    local -a models=(${{(f)"$({MODELS})"}})',
-        "    compadd -a models",
+        "_kt_names() {  # what a command line lists",
+        '    local -a names=(${(f)"$(eval $1)"})',
+        "    compadd -a names",
         "}",
-        "_kt_pulled() {",
-        f'    local -a models=(${{(f)"$({PULLED})"}})',
-        "    compadd -a models",
-        "}",
-        "_kt_models_or_files() {",
+        "_kt_names_or_files() {",
         "    local none=1",
-        "    _kt_models && none=0",
+        '    _kt_names "$1" && none=0',
         "    if (( none )) || [[ $PREFIX == *[/.]* ]]; then _files && none=0; fi",
         "    return none",
         "}",
@@ -134,8 +133,8 @@ def _quoted(text: str) -> str:
 
 
 def _names_of(node: tree.Node) -> list[tuple[str, bool]]:
-    """What lists the models that `node` takes, and whether it takes a file as well; nothing when it takes none."""
-    return [NAMES[param.help] for param in node.arguments if param.metavar == "NAME"]
+    """What lists the names that `node` takes, and whether it takes a file as well; nothing when it takes none."""
+    return [NAMES[param.help] for param in node.arguments if param.help in NAMES]
 
 
 def _bash_names(node: tree.Node) -> Iterator[str]:
@@ -195,8 +194,11 @@ def _zsh_option(param: Any) -> Iterator[str]:
 
 
 def _zsh_argument(param: Any) -> str:
-    named = {(MODELS, True): "_kt_models_or_files", (MODELS, False): "_kt_models", (PULLED, False): "_kt_pulled"}
-    action = named[NAMES[param.help]] if param.metavar == "NAME" else _zsh_action(param)
+    action = _zsh_action(param)
+    if param.help in NAMES:
+        names, files = NAMES[param.help]
+        # the space in front keeps zsh from putting options of its own before the command line
+        action = f' {"_kt_names_or_files" if files else "_kt_names"} "{names}"'
     return _quoted(f":{param.metavar.split('|')[0].lower()}:{action}")
 
 

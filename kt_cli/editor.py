@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from kt_core.errors import EnvironmentProblem, KTError
@@ -32,10 +31,8 @@ def edit(file: Path) -> None:
         raise KTError("editor.failed", name=words[0], code=code)
 
 
-def compose(text: str) -> str:
-    """What the user made of `text`. Raises as edit does."""
-    with tempfile.TemporaryDirectory(prefix="kt-") as folder:  # of mode 0700
-        file = Path(folder) / "question.md"
-        file.write_text(text, encoding="utf-8")
-        edit(file)
-        return file.read_text(encoding="utf-8", errors="replace").strip("\n")
+def compose(text: str, file: Path) -> str:
+    """What the user made of `text`, which stays in `file`. Raises as edit does."""
+    file.write_text(text, encoding="utf-8")
+    edit(file)
+    return file.read_text(encoding="utf-8", errors="replace")

@@ -24,7 +24,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("show", "info"), _PLAN),
         "search": _LIST,
     },
-    "kt config": {"show": "kt config list", "reset": "kt config unset KEY", "edit": "kt config path"},
+    "kt config": {"show": "kt config list", "reset": "kt config unset KEY"},
 }
 OPTIONS: dict[str, dict[str, str]] = {
     "kt run": {

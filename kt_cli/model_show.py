@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kt_cli import output
+from kt_cli import names, output
 from kt_core import paths
 from kt_core.errors import NotFound
 from kt_core.messages import t
@@ -128,7 +128,7 @@ def shown(data: dict[str, Any]) -> str:
         (t("model.row_size"), _size(spec)),
         (t("model.row_layers"), _layers(spec)),
         (t("model.row_stored"), _stored(data)),
-        *[(t("model.row_part", part=part), _part(spec, part)) for part in spec["parameters_by_part"]],
+        *[(t("model.row_part", part=names.of("part", part)), _part(spec, part)) for part in spec["parameters_by_part"]],
         (t("model.row_context"), f"{spec['context']:,}"),
         (t("model.row_cache"), _cache(data)),
         (t("model.row_parsers"), _parsers(spec)),
@@ -170,7 +170,7 @@ def _part(spec: dict[str, Any], part: str) -> str:
 
 def _cache(data: dict[str, Any]) -> str:
     parts = [CachePart(**part) for part in data["spec"]["cache"]]
-    kinds = output.listed(f"{part.kind} x {part.layers}" for part in parts)
+    kinds = output.listed(f"{names.of('cache', part.kind)} x {part.layers}" for part in parts)
     return t(
         "model.cache",
         kinds=kinds or "-",

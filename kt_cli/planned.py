@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from kt_cli import output
+from kt_cli import names, output
 from kt_core.messages import t
 from kt_core.types import Decision, Plan
 
@@ -23,11 +23,12 @@ SOURCES = {
     "model": "run.from_model",
     "default": "run.from_default",
 }
+BYTES = ("cache", "prefix_disk")  # decisions that are sizes
 SPEEDS = {"decode_tokens_per_second": "run.predicted_decode", "prefill_tokens_per_second": "run.predicted_prefill"}
 
 
 def decisions(plan: Plan) -> str:
-    rows = [(d.name, shown(d), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
+    rows = [(names.of("decision", d.name), shown(d), t(SOURCES[d.source]), d.reason) for d in plan.decisions]
     header = (t("run.column_decision"), t("run.column_value"), t("run.column_from"), t("run.column_reason"))
     return output.table(rows, header)
 
@@ -46,10 +47,12 @@ def figures(plan: Plan) -> str:
 
 
 def shown(decision: Decision) -> str:
-    """A decision's value; where it is one of bytes, or may be none at all, as that."""
+    """A decision's value; a size with its unit, and what may be none at all as that."""
     if decision.name == "vram_budget":
         return output.listed(map(output.size, decision.value))
-    return t("gpus.off") if decision.name == "prefill_threshold" and not decision.value else value(decision.value)
+    if decision.name == "prefill_threshold" and not decision.value:
+        return t("gpus.off")
+    return output.size(decision.value) if decision.name in BYTES and decision.value else value(decision.value)
 
 
 def value(chosen: Any) -> str:

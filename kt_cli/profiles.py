@@ -32,29 +32,32 @@ def folder() -> Path:
     return paths.config_file().with_name("profiles")
 
 
+def file(name: str) -> Path:
+    return folder() / f"{name}.toml"
+
+
 def names() -> list[str]:
     with suppress(OSError, EnvironmentProblem):
-        return sorted(file.stem for file in folder().glob("*.toml") if _NAME.fullmatch(file.stem))
+        return sorted(found.stem for found in folder().glob("*.toml") if _NAME.fullmatch(found.stem))
     return []
 
 
 def words(name: str) -> list[str]:
     """The command line that a profile stands for. Raises NotFound, and BadData for a file that is not right."""
-    file = folder() / f"{name}.toml"
-    if not _NAME.fullmatch(name) or not paths.is_file(file):
+    if not _NAME.fullmatch(name) or not paths.is_file(file(name)):
         known = t("output.comma").join(MARK + known for known in names())
         raise NotFound("profiles.absent" if known else "profiles.none", name=name, known=known)
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        found = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
+        found = tomlkit.parse(file(name).read_text(encoding="utf-8")).unwrap()
     except (OSError, ValueError, TOMLKitError) as error:
-        raise BadData("profiles.bad", file=file, reason=getattr(error, "strerror", None) or error) from error
+        raise BadData("profiles.bad", file=file(name), reason=getattr(error, "strerror", None) or error) from error
     line = [str(found.pop("model"))] if "model" in found else []
     for key, value in found.items():
         if isinstance(value, dict | list):
-            raise BadData("profiles.bad", file=file, reason=t("profiles.nested", option=key))
+            raise BadData("profiles.bad", file=file(name), reason=t("profiles.nested", option=key))
         if value is not False:
             line += [f"--{key}"] if value is True else [f"--{key}", str(value)]
     return line
@@ -71,9 +74,8 @@ def save(name: str, model: str, options: dict[str, Any]) -> Path:
     document.add("model", model)
     for key, value in options.items():
         document.add(key, value)
-    file = folder() / f"{name}.toml"
-    config.write_file(file, document.as_string())
-    return file
+    config.write_file(file(name), document.as_string())
+    return file(name)
 
 
 def line(model: str, options: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 from kt_cli import help
 from kt_cli.main import command_tree
 from kt_core import config
+from kt_core.bench import job
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,17 @@ def _walk(words: tuple[str, ...], command: Any, ctx: Any) -> Iterator[Node]:
 
 
 def choices(param: Any) -> list[str]:
-    """The words that a value may be: settings for a KEY, else those that its metavar lists: "auto|always|never"."""
+    """The words that a value may be: settings for a KEY, names of parsers and types for the options that take one, else
+    those that its metavar lists: "auto|always|never"."""
+    if param.name in ("tool_parser", "reasoning_parser"):
+        from kt_core.server import parsers
+
+        styles: Any = parsers.STYLES if param.name == "tool_parser" else parsers.THINKERS
+        return [parsers.AUTO, parsers.NONE, *sorted(style.name for style in styles)]
+    if param.name == "kv_dtype":
+        return [word for word in config.setting("inference.kv_dtype").choices if word != "auto"]
+    if param.name == "vs":
+        return list(job.OPPONENTS)
     if param.metavar == "KEY":
         return [setting.key for setting in config.SETTINGS]
     return str(param.metavar).split("|") if param.metavar and "|" in param.metavar else []

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from kt_cli import choose, launch, output, planned, profiles
+from kt_cli import choose, launch, names, output, planned, profiles
 from kt_cli.flags import Launching
 from kt_core import config, paths
 from kt_core.errors import KTError
@@ -21,7 +21,6 @@ from kt_core.types import ModelFiles, Plan
 OTHER, CANCEL, BACK = "other", "cancel", "back"
 # decision that may be changed -> the option that does it
 CHANGED = {"context": "context", "threads": "threads"}
-NAMES = {"context": "wizard.name_context", "threads": "wizard.name_threads"}
 # rows of the menu: what starts the server, with the option that does it, and what stands below the changes
 STARTS = {"chat": "wizard.start_chat", "detach": "wizard.start_detach", "": "wizard.start_stay"}
 MORE = {"plan": "wizard.plan", "save": "wizard.save", BACK: "wizard.back", CANCEL: "wizard.cancel"}
@@ -134,7 +133,7 @@ def _menu(plan: Plan, answers: Answers) -> list[tuple[str, str]]:
     for name in CHANGED:
         if found := decisions.get(name):
             value = planned.value(found.value)
-            rows.append((_row(t(NAMES[name]), value, found.reason), name))
+            rows.append((_row(names.of("decision", name), value, found.reason), name))
     wide = answers.options.get("host", config.get("server.host")) == ANYWHERE
     rows.append((t("wizard.listens_wide" if wide else "wizard.listens_here"), "host"))
     return rows + [(t(key), action) for action, key in MORE.items()]
@@ -153,7 +152,9 @@ def _changed(name: str, files: ModelFiles, plan: Plan, answers: Answers) -> Plan
     """Ask for another value of a decision; the plan with it, or as it was when the value does not do."""
     before = next(decision for decision in plan.decisions if decision.name == name)
     output.status(t("wizard.because", value=planned.value(before.value), reason=before.reason))
-    text = choose.text(t("wizard.new_value", name=t(NAMES[name])), str(answers.options.get(CHANGED[name], "")))
+    text = choose.text(
+        t("wizard.new_value", name=names.of("decision", name)), str(answers.options.get(CHANGED[name], ""))
+    )
     options = {key: value for key, value in answers.options.items() if key != CHANGED[name]}
     if text:
         if not text.isdecimal() or not int(text):

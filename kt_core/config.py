@@ -141,15 +141,25 @@ def set(key: str, value: Any) -> Any:
     return typed
 
 
-def unset(key: str) -> None:
-    """Take `key` out of the file, if it is there; raises as `set` does."""
+def unset(key: str) -> bool:
+    """Take `key` out of the file; False when it was not there. Raises as `set` does."""
     section, name = setting(key).key.split(".")
     file = paths.config_file()
     with _alone(file):
         document = _parse_file(file)
-        if key in _file_values(file):
+        there = key in _file_values(file)
+        if there:
             del document[section][name]
             write_file(file, document.as_string())
+    return there
+
+
+def replace(draft: Path) -> None:
+    """Take the text of `draft` over as the settings. Raises BadData, and leaves the settings alone, when it is not right."""
+    _file_values(draft)
+    file = paths.config_file()
+    with _alone(file):
+        write_file(file, draft.read_text(encoding="utf-8-sig"))
 
 
 def parse(entry: Setting, text: str) -> Any:

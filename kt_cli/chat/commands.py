@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kt_cli import answer, client, editor, keys, output, servers
@@ -142,7 +144,8 @@ def _undo(chat: session.Chat, rest: str) -> None:
 
 
 def _edit(chat: session.Chat, rest: str) -> None:
-    question = editor.compose(rest)
+    with TemporaryDirectory(prefix="kt-") as folder:  # of mode 0700
+        question = editor.compose(rest, Path(folder) / "question.md").strip("\n")
     if question.strip():
         output.status(question)
         session.ask(chat, question)

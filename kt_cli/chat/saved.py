@@ -1,5 +1,6 @@
 """Conversations that are kept: one JSON file each, readable by its owner only, written whole or not at all."""
 
+import itertools
 import json
 import os
 import time
@@ -38,8 +39,10 @@ def folder() -> Path:
 
 
 def new_file() -> Path:
-    """A name for a conversation that begins now."""
-    return folder() / time.strftime(f"%Y%m%d-%H%M%S-{os.getpid()}.json")
+    """A name for a conversation that begins now, which no other one has."""
+    name = time.strftime(f"%Y%m%d-%H%M%S-{os.getpid()}")
+    files = (folder() / f"{name}-{number}.json" for number in itertools.count(1))
+    return next(file for file in files if not file.exists())
 
 
 def newest(count: int) -> list[Conversation]:

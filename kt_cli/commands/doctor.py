@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kt_cli import checks, output
+from kt_cli import checks, names, output
 from kt_cli.check import ERROR, OK, WARN, Check
 from kt_cli.help import Command, new_app
 from kt_core import paths
@@ -53,5 +53,8 @@ def _report(found: list[Check]) -> str:
 
 
 def _rows(found: list[Check]) -> list[str]:
-    marked = [(output.paint(t(MARKS[c.status][0]), MARKS[c.status][1], sys.stdout), c.name, c.value) for c in found]
+    marked = [
+        (output.paint(t(MARKS[c.status][0]), MARKS[c.status][1], sys.stdout), names.of("check", c.name), c.value)
+        for c in found
+    ]
     return output.lines(marked)

@@ -123,14 +123,33 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.config_key": ("Name of the setting, such as server.port", "设置的名称，例如 server.port"),
     "cli.config_value": ("The new value", "新的值"),
     "cli.config_examples": (
-        "kt config list\nkt config set server.port 8080\nkt config get server.port\nkt config unset server.port",
-        "kt config list\nkt config set server.port 8080\nkt config get server.port\nkt config unset server.port",
+        "kt config list\nkt config set server.port 8080\nkt config get server.port\nkt config unset server.port\nkt config edit",
+        "kt config list\nkt config set server.port 8080\nkt config get server.port\nkt config unset server.port\nkt config edit",
     ),
     "cli.config_stored": ("{name} is now {value}, in {file}", "{name} 已设为 {value}，保存在 {file}"),
     "cli.config_unset": (
-        "{name} is no longer set in {file}; it is now {value}",
-        "{file} 中不再设置 {name}；其值现为 {value}",
+        "{name} is no longer set in {file}; it is now {value} ({origin})",
+        "{file} 中不再设置 {name}；其值现为 {value}（{origin}）",
     ),
+    "cli.config_not_set": (
+        "{name} was not set in {file}; it stays {value} ({origin})",
+        "{file} 中没有设置 {name}；其值仍为 {value}（{origin}）",
+    ),
+    "cli.config_edit_help": (
+        "Edit the settings in your editor; a file that is not right is not taken over",
+        "在编辑器中编辑设置；有误的内容不会生效",
+    ),
+    "cli.config_profiles_help": (
+        "List the profiles of kt run, and the command that each stands for",
+        "列出 kt run 的方案及其对应的命令",
+    ),
+    "cli.no_profiles": (
+        "No profile is saved yet; kt run without arguments makes one.",
+        "尚未保存任何方案；运行不带参数的 kt run 可创建方案。",
+    ),
+    "cli.config_unchanged": ("Nothing was changed in {file}", "{file} 没有改动"),
+    "cli.config_edited": ("The settings in {file} are in force", "{file} 中的设置已生效"),
+    "cli.config_again": ("Edit it again?", "重新编辑？"),
     "cli.config_shadowed": (
         "{env} is set in the environment and wins over the file",
         "环境变量 {env} 已设置，优先于文件",

@@ -13,8 +13,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "wizard.start_chat": ("Start it and talk to it here", "启动并在此对话"),
     "wizard.start_detach": ("Start the server in the background", "在后台启动服务"),
     "wizard.start_stay": ("Start the server here, in the foreground", "在前台启动服务"),
-    "wizard.name_context": ("context", "上下文"),
-    "wizard.name_threads": ("threads", "线程数"),
     "wizard.change": ("Change the {name}: {value} ({reason})", "更改{name}：{value}（{reason}）"),
     "wizard.because": ("Planned: {value}, because: {reason}", "计划值：{value}，理由：{reason}"),
     "wizard.new_value": ("Another {name}, or Enter for the planned one:", "新的{name}，直接回车使用计划值："),

@@ -30,6 +30,9 @@ def with_kt(env: dict[str, str], tmp_path: Path) -> dict[str, str]:
     model.parent.mkdir(parents=True)
     for file in (model, tmp_path / "here.gguf", tmp_path / "demo.gguf"):
         file.write_bytes(b"")
+    profile = tmp_path / "config" / "kt" / "profiles" / "work.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text('model = "mine"\n')
     program = tmp_path / "bin" / "kt"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kt_cli "$@"\n')
@@ -44,7 +47,11 @@ CASES = [
     ("kt --color always model p", {"pull", "path"}, {"list"}),
     ("kt run --te", {"--temperature"}, {"--threads"}),
     ("kt run --color ", {"auto", "always", "never"}, {"run"}),
-    ("kt run ", {"demo", "smollm2", "mine"}, {"model", "here.gguf"}),
+    ("kt run --kv-dtype ", {"bfloat16", "float32"}, {"auto", "demo"}),
+    ("kt run --tool-parser her", {"hermes"}, {"harmony"}),
+    ("kt microbench moe --vs ", {"torch"}, {"--json"}),
+    ("kt run @", {"@work"}, {"demo"}),
+    ("kt run ", {"demo", "smollm2", "mine", "@work"}, {"model", "here.gguf"}),
     ("kt run de", {"demo"}, {"demo.gguf"}),
     ("kt run he", {"here.gguf"}, {"demo"}),
     ("kt run here.", {"here.gguf"}, {"demo"}),

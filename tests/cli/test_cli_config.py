@@ -159,6 +159,36 @@ def test_unknown_key_that_is_like_none(key: str, kt: Run) -> None:
     assert "earest" not in str(failure.value)
 
 
+def test_unset_says_what_it_did(kt: Run) -> None:
+    write("[server]\nport = 8080\n")
+    assert "no longer set" in kt("config", "unset", "server.port").err
+    again = kt("config", "unset", "server.port", "--json", more={"KT_SERVER_PORT": "5"}).json
+    assert again["removed"] is False and again["value"] == 5
+    assert "was not set" in (said := kt("config", "unset", "server.port").err) and "stays 30000 (default)" in said
+
+
+def test_edit(kt: Run, tmp_path: Path) -> None:
+    """What the editor leaves is in force only when it is right; the template is all comments."""
+    editor = tmp_path / "editor"
+
+    def edited(script: str) -> Any:
+        editor.write_text(f'#!/bin/sh\ncp "$1" "{tmp_path}/seen"\n{script}\n')
+        editor.chmod(0o755)
+        return kt("config", "edit", more={"EDITOR": str(editor)})
+
+    assert "Nothing was changed" in edited("true").err and not paths.config_file().exists()
+    seen = (tmp_path / "seen").read_text()
+    assert all(f"# {entry.key.split('.')[1]} = " in seen for entry in config.SETTINGS)
+    assert edited("""printf '[server]\\nport = 81\\n' > "$1" """).code == 0 and config.get("server.port") == 81
+    bad = edited("""printf '[server]\\nport = "x"\\n' > "$1" """)
+    assert bad.code == 5 and "server.port" in bad.err and config.get("server.port") == 81
+    assert (tmp_path / "seen").read_text() == "[server]\nport = 81\n"
+    write("[server\n")  # a broken file can be mended
+    assert edited("""printf '[server]\\nport = 82\\n' > "$1" """).code == 0 and config.get("server.port") == 82
+    assert edited("exit 3").code == 1 and config.get("server.port") == 82
+    assert kt("config", "edit", more={"EDITOR": "no-such-editor"}).code == 6
+
+
 def test_unset(kt: Run) -> None:
     file = write("# mine\n[server]\nport = 1234  # here\nhost = '0.0.0.0'\n")
     done = kt("config", "unset", "server.port")

@@ -78,7 +78,7 @@ def test_rm_of_a_model_in_use(with_plan: bool, kt: Run, pulled: Path, tmp_path: 
         state.write_text(json.dumps(data))
         done = kt("model", "rm", "mine", "--yes")
         assert done.code == 1 and pulled.exists()
-        assert f"http://127.0.0.1:9 runs it (process {holder.pid})" in done.err and f"kill {holder.pid}" in done.err
+        assert f"http://127.0.0.1:9 runs it (process {holder.pid})" in done.err and f"kt stop {holder.pid}" in done.err
     finally:
         holder.kill()
         holder.wait()
