@@ -5,10 +5,10 @@ from typing import Any
 
 from kt_cli import output
 from kt_cli.help import Command
+from kt_core import flags
 from kt_core.errors import UsageError
+from kt_core.flags import Flag
 from kt_core.messages import t
-from kt_core.plan import flags
-from kt_core.plan.flags import Flag
 
 _KEY = "kt.flags"
 _PASTED = "--from"

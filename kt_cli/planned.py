@@ -65,6 +65,6 @@ def value(chosen: Any) -> str:
 
 def document(made: Plan) -> list[dict[str, Any]]:
     """The decisions as data, each with the flag of KTransformers or SGLang that it is called after, if there is one."""
-    from kt_core.plan.flags import OF_DECISION
+    from kt_core.flags import OF_DECISION
 
     return [asdict(decision) | {"flag": OF_DECISION.get(decision.name)} for decision in made.decisions]

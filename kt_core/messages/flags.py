@@ -132,9 +132,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "`kt run` and `kt plan` take these flags beside their own options ([cli.md](cli.md)), under the same names and with the same "
         "meaning, and `kt plan --from 'COMMAND'` takes a whole command that starts such a server. A flag is used, ignored with a "
         "note because leaving it out changes no answer, or refused because it would. One that is in neither list is refused with the "
-        "nearest names. This page is generated from the table in `kt_core/plan/flags.py`.",
+        "nearest names. This page is generated from the table in `kt_core/flags.py`.",
         "`kt run` 和 `kt plan` 除自身选项（[cli.md](cli.md)）外也接受这些参数，名称和含义相同；`kt plan --from 'COMMAND'` 接受启动此类服务器的整条命令。"
-        "参数或被使用，或因不影响回答而忽略并提示，或因会影响回答而拒绝。两表都没有的参数会被拒绝并给出相近名称。本页由 `kt_core/plan/flags.py` 中的表生成。",
+        "参数或被使用，或因不影响回答而忽略并提示，或因会影响回答而拒绝。两表都没有的参数会被拒绝并给出相近名称。本页由 `kt_core/flags.py` 中的表生成。",
     ),
     "flags.page_kt": ("Of KTransformers", "KTransformers 的参数"),
     "flags.page_server": ("Of SGLang", "SGLang 的参数"),

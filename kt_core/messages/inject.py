@@ -131,7 +131,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "模型类型 {family} 不能逐个 token 地生成文本。\n它是编码器，或不缓存前文。\n请选择其他模型：kt model list",
     ),
     "inject.unknown_family": (
-        "The model type {family} is not known to the installed transformers ({version}).\n{reason}\nUpdate it: pip install -U transformers",
-        "已安装的 transformers（{version}）不认识模型类型 {family}。\n{reason}\n请更新：pip install -U transformers",
+        "The model type {family} is not known to the installed transformers ({version}).\nIt is in none of its tables ({reason}).\nUpdate it: pip install -U transformers",
+        "已安装的 transformers（{version}）不认识模型类型 {family}。\n它的表（{reason}）中没有该类型。\n请更新：pip install -U transformers",
     ),
 }

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from kt_cli import completion, docs, elsewhere, help, tree
-from kt_core import config, messages
-from kt_core.plan import flags
+from kt_core import config, flags, messages
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = sorted(p.stem for p in (ROOT / "kt_core" / "messages").glob("*.py") if p.stem != "__init__")

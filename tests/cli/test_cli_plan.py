@@ -129,3 +129,55 @@ def test_it_takes_half_a_second(kt: Run, tmp_path: Path) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(seconds) < 0.5, seconds
+
+
+def chosen(document: dict[str, list[dict[str, object]]]) -> dict[str, object]:
+    return {decision["name"]: decision["value"] for decision in document["decisions"]}  # type: ignore[misc]
+
+
+def test_a_pasted_command(kt: Run) -> None:
+    command = (
+        "CUDA_VISIBLE_DEVICES=0 python -m sglang.launch_server --host 0.0.0.0 --port 30000 --model-path qwen3-30b-a3b "
+        "--kt-weight-path qwen3-30b-a3b --kt-method BF16 --kt-cpuinfer 64 --kt-threadpool-count 2 --kt-num-gpu-experts 32 "
+        "--mem-fraction-static 0.8 --trust-remote-code --served-model-name Qwen3 --context-length 16384"
+    )
+    data = kt("plan", "--from", command, "--simulate", BIG, "--json").json
+    found = chosen(data)
+    assert data["model"]["name"] == "Qwen3-30B-A3B" and found["method"] == "BF16"
+    assert (found["threads"], found["gpu_experts"], found["context"], len(found["pools"])) == (64, 32, 16384, 2)
+    assert [note.split()[0] for note in data["notes"][1:]] == ["--host", "--port", "--trust-remote-code"]
+    talk = kt("plan", "--from=" + command, "--simulate", BIG).err
+    assert "Warning: --trust-remote-code has no effect" in talk and "Warning: --host" in talk
+    assert "不起作用" in kt("plan", f"--from={command}", "--simulate", BIG, more={"KT_LANG": "zh"}).err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("qwen3-30b-a3b", "--kt-num-gpu-expert", "2"), 2, "--kt-num-gpu-experts"),
+        (("qwen3-30b-a3b", "--kt-cpuinfer", "many"), 2, "--threads takes a whole number"),
+        (("qwen3-30b-a3b", "--enable-lora"), 7, "adapters are not served"),
+        (("qwen3-30b-a3b", "--simulate", BIG, "--kt-method", "AMXINT4"), 7, "stored for BF16"),
+        (("qwen3-30b-a3b", "--simulate", BIG, "--kt-num-gpu-experts", "60"), 3, "--kt-num-gpu-experts"),
+        (("--from", "python -m sglang.launch_server"), 2, "no command that starts a server"),
+        (("--from",), 2, "--from needs a value"),
+    ],
+)
+def test_flags_that_are_refused(kt: Run, args: tuple[str, ...], code: int, says: str) -> None:
+    done = kt("plan", *args)
+    assert done.code == code and says in done.err and done.out == ""
+    told = kt("plan", "--json", *args)
+    assert told.code == code and told.err == "" and told.json["error"]["exit_code"] == code
+
+
+def test_a_gpu_of_this_machine_is_left_out_and_said_so(kt: Run, tmp_path: Path) -> None:
+    """The flags of a hybrid server are taken, and the reason says that they do nothing."""
+    data = kt("plan", "demo", "--kt-num-gpu-experts", "4", "--json").json
+    (found,) = [decision for decision in data["decisions"] if decision["name"] == "devices"]
+    assert found["value"] == [] and found["reason"].endswith("without effect: gpu_experts")
+
+
+def test_models_that_kt_makes_are_planned_before_they_are_there(kt: Run, tmp_path: Path) -> None:
+    data = kt("plan", "demo", "--json").json
+    assert data["model"] == {"name": "demo", "source": "shapes", "path": None} and data["fits"]
+    assert chosen(data)["context"] == 8192 and not (tmp_path / "data").exists()

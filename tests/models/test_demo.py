@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from kt_core.errors import Unsupported
-from kt_core.models import demo, registry
+from kt_core.models import demo, read_spec, registry
 from kt_core.models.download import sha256
+from kt_core.models.files import local_files
 from kt_core.models.gguf_writer import Tensor, header
 
 pytestmark = pytest.mark.model
@@ -190,3 +191,26 @@ def test_what_cannot_be_rewritten_is_refused(demo_file: Path, tmp_path: Path) ->
     with pytest.raises(Unsupported):
         demo.build(bare, target, lambda *_: None)
     assert not list(tmp_path.glob("out*"))
+
+
+def test_shapes_that_are_known_before_a_pull_are_those_of_the_files(smollm2_gguf: Path, demo_file: Path) -> None:
+    """Norms and biases alone, under a hundredth of all bytes, are counted otherwise."""
+    for entry, file in zip(registry.ENTRIES, (demo_file, smollm2_gguf), strict=True):
+        known, found = registry.spec(entry), read_spec(local_files(file))
+        for name in (
+            "family",
+            "layers",
+            "hidden",
+            "vocab",
+            "context",
+            "experts",
+            "experts_per_token",
+            "method",
+            "cache",
+        ):
+            assert getattr(known, name) == getattr(found, name), name
+        parts = set(found.bytes_by_part) - {"other"}
+        assert {part: known.bytes_by_part[part] for part in parts} == {
+            part: found.bytes_by_part[part] for part in parts
+        }
+        assert sum(known.bytes_by_part.values()) == pytest.approx(sum(found.bytes_by_part.values()), rel=0.01)

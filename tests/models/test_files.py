@@ -8,6 +8,8 @@ import pytest
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
 from kt_core.models.files import local_files, near
 
+INDEX = "model.safetensors.index.json"
+
 
 def touch(folder: Path, *names: str) -> None:
     for name in names:
@@ -33,14 +35,16 @@ def test_hugging_face_folder_and_its_shards(tmp_path: Path) -> None:
     touch(tmp_path, "config.json", "b.safetensors", "a.safetensors")
     files = local_files(tmp_path)
     assert files.format == "safetensors" and [Path(f).name for f in files.files] == ["a.safetensors", "b.safetensors"]
-    index = tmp_path / "model.safetensors.index.json"
+    index = tmp_path / INDEX
     index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "c.safetensors"}}))
     with pytest.raises(BadData, match=r"c\.safetensors"):
         local_files(tmp_path)
     for bad in ("[", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"x": "../a.safetensors"}}', "[" * 100_000):
         index.write_text(bad)
-        with pytest.raises(BadData):
+        with pytest.raises(BadData) as caught:
             local_files(tmp_path)
+        what, why, next_step = caught.value.lines()
+        assert INDEX in what and ("weight_map" in why or "JSON" in why) and next_step == "Download the file again."
 
 
 def test_what_is_not_a_model(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kt_core import flags
 from kt_core.errors import KTError, Unsupported, UsageError
 from kt_core.messages import room
-from kt_core.plan import OVERRIDES, flags
+from kt_core.plan import OVERRIDES
 from kt_core.server import parsers
 
 OPTIONS = ("--host", "--port", "--threads", "--context", "--max-running", "--kv-dtype", "--tool-parser", "--reasoning-parser", "--api-key", "--json", "--prompt")  # fmt: skip

@@ -170,6 +170,14 @@ def test_a_longer_context_leaves_room_for_fewer_experts() -> None:
     assert plan(f"{XEONS},gpu=rtx-4090", vram_budget="5GiB", context=fits, devices="cuda").value("context") == fits
 
 
+def test_the_context_gives_way_to_experts_that_were_asked_for() -> None:
+    """As llama.cpp's fitting did not (ggml-org/llama.cpp#27872): the rest is fitted around the user's choice."""
+    most = plan(f"{XEONS},gpu=rtx-4090").value("gpu_experts")
+    made = plan(f"{XEONS},gpu=rtx-4090", gpu_experts=most + 4)
+    assert made.value("gpu_experts") == most + 4 and made.value("context") < 40960
+    assert made.device_bytes["cuda:0"] <= made.value("vram_budget")[0]
+
+
 def test_experts_that_memory_has_no_room_for_come_first() -> None:
     made = plan("cpu=9950x,ram=40GiB,gpu=rtx-4090")
     assert made.value("gpu_experts") > 128 * 0.3 and made.device_bytes["cpu"] <= 40 * GIB

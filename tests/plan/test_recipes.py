@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from kt_core import flags
 from kt_core.errors import Unsupported
 from kt_core.machine.simulate import simulate
 from kt_core.models import catalogue
 from kt_core.models.spec import from_config
-from kt_core.plan import devices, flags, make_plan
+from kt_core.plan import devices, make_plan
 from kt_core.types import Machine, ModelFiles, ModelSpec, Node, Plan
 
 GIB = 1 << 30
