@@ -29,6 +29,7 @@ _kt() {
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
         --simulate) :; return ;;
+        --from) :; return ;;
         --url) :; return ;;
         --model|-m) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -50,7 +51,7 @@ _kt() {
     case "$path" in
         'kt') words='run plan chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
-        'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
+        'kt plan') words='--simulate --context --threads --max-running --kv-dtype --from --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
         'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;

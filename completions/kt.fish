@@ -47,6 +47,10 @@ complete -c kt -n '__fish_seen_subcommand_from run' -a '(kt model list --quiet 2
 complete -c kt -n '__fish_seen_subcommand_from run; and __kt_wants_file' -F
 complete -c kt -n '__fish_seen_subcommand_from plan' -l simulate -x -d 'Plan for another machine: cpu=NAME:SOCKETS,ram=SIZE,gpu=NAME:COUNT,disk=SIZE; default: all as on this machine'
 complete -c kt -n '__fish_seen_subcommand_from plan' -l context -x -d 'Longest conversation in tokens; default: the model'\''s, or what fits in memory'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l threads -x -d 'CPU threads that compute; default: as many as the plan finds best'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l max-running -x -d 'Requests computed at the same time; the others wait; default: by the threads'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l kv-dtype -x -d 'Type of cached keys and values: bfloat16 or float32; default: bfloat16'
+complete -c kt -n '__fish_seen_subcommand_from plan' -l from -x -d 'Plan for a command that starts a server of SGLang or KTransformers, in one pair of quotes; default: none'
 complete -c kt -n '__fish_seen_subcommand_from plan' -l hub -d 'Read the headers of the repository, without its weights'
 complete -c kt -n '__fish_seen_subcommand_from plan' -l json -d 'Write results and errors to stdout as JSON, one document a line'
 complete -c kt -n '__fish_seen_subcommand_from plan' -l quiet -s q -d 'Only results, and of lists only the names'

@@ -69,7 +69,7 @@ def page() -> str:
 
 
 def _table(table: Sequence[Flag]) -> str:
-    titles = [t(f"flags.column_{name}") for name in ("flag", "use", "becomes", "why")]
+    titles = [t(key) for key in ("flags.column_flag", "flags.column_use", "flags.column_becomes", "flags.column_why")]
     rows = [[_names(flag), t(_USES[flag.use]), _becomes(flag), t(flag.note)] for flag in table]
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
