@@ -1,8 +1,8 @@
 """`kt doctor` when parts are absent, too old, or present but broken."""
 
 import json
+import resource
 import subprocess
-import time
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -193,10 +193,11 @@ def test_torch_and_kernels_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.alone
 def test_the_report_takes_three_seconds(kt: Run) -> None:
-    """1.8 s on 2 CPUs of Zen 4: torch is imported once, beside transformers."""
+    """On two CPUs, of which it keeps both busy: 2.5 s of processor time, 1.8 s by the clock on Zen 4. torch is imported once."""
     seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert kt("doctor", "-q").code in (0, 6)
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds) < 3, seconds
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 4, seconds
