@@ -76,6 +76,7 @@ def run(
         return
     access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
     plan = launch.make_plan(files, overrides)
+    flags.warn_of_idle(plan, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
     before.check(plan)
     if dry_run:

@@ -2,6 +2,10 @@
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "flags.has_no_effect": ("{name} has no effect: {reason}.", "{name} 不起作用：{reason}。"),
+    "flags.have_no_effect": (
+        "Without effect, since the plan is for the CPU alone: {names}.",
+        "计划只用 CPU，因此不起作用：{names}。",
+    ),
     "flags.refused": (
         "{name} cannot be used here.\nWith kt, {reason}.\nLeave it out.",
         "此处不能使用 {name}。\n原因：{reason}。\n请去掉它。",
