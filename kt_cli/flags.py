@@ -9,6 +9,7 @@ from kt_core import flags
 from kt_core.errors import UsageError
 from kt_core.flags import Flag
 from kt_core.messages import t
+from kt_core.types import Plan
 
 _KEY = "kt.flags"
 _PASTED = "--from"
@@ -50,6 +51,16 @@ def wishes(ctx: Any) -> dict[str, Any]:
     return dict(done.wishes)
 
 
+def warn_of_idle(plan: Plan, wishes: dict[str, Any]) -> None:
+    """Say which flags about GPUs do nothing in a plan for the CPU alone."""
+    from kt_core.plan import devices  # not on the way to a help page
+
+    idle = [flags.OF_DECISION[name] for name in devices.WISHES if wishes.get(name) is not None]
+    chosen = {decision.name: decision.value for decision in plan.decisions}
+    if idle and not chosen.get("devices"):
+        output.warn(t("flags.have_no_effect", names=output.listed(idle)))
+
+
 def notes(ctx: Any) -> list[str]:
     """Those notes, for a document."""
     done: flags.Translated = ctx.meta[_KEY]
@@ -69,7 +80,7 @@ def page() -> str:
 
 
 def _table(table: Sequence[Flag]) -> str:
-    titles = [t(f"flags.column_{name}") for name in ("flag", "use", "becomes", "why")]
+    titles = [t(key) for key in ("flags.column_flag", "flags.column_use", "flags.column_becomes", "flags.column_why")]
     rows = [[_names(flag), t(_USES[flag.use]), _becomes(flag), t(flag.note)] for flag in table]
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

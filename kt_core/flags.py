@@ -137,7 +137,6 @@ OF_DECISION = {flag.to: flag.name for flag in FLAGS if flag.kind == WISH} | {
     "context": "--context-length",
     "max_running": "--max-running-requests",
     "kv_dtype": "--kv-cache-dtype",
-    "vram_budget": "--mem-fraction-static",
     "layout": "--tensor-parallel-size",
 }
 

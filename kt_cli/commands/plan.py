@@ -105,13 +105,26 @@ def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
     kinds = devices.ENGINE_KINDS
     if place.other:
         wishes, settings, kinds = options, set(), devices.KINDS
-    if not devices.candidates(place.machine, wishes, kinds)[0]:
-        fit.check(place.machine, model.name, model.spec, wishes.get("context"), wishes.get("kv_dtype"), _others(model))
+    asked = (wishes.get("context"), wishes.get("kv_dtype"), _others(model))
+    alone = not devices.candidates(place.machine, wishes, kinds)[0]
+    if alone:
+        fit.check(place.machine, model.name, model.spec, *asked)
     download = _download(place, model)
     if place.disk:
         fit.check_disk(model.name, download, place.disk)
     prefixes = max(0, place.prefixes - download)
-    made = make_plan(place.machine, model.files, model.spec, wishes, place.profile, prefixes, kinds)
+
+    def plan_for(spec: ModelSpec) -> Plan:
+        return make_plan(place.machine, model.files, spec, wishes, place.profile, prefixes, kinds)
+
+    try:
+        made = plan_for(model.spec)
+    except DoesNotFit as failure:
+        if not alone and failure.key.startswith("plan."):  # no GPU could take a part: what would fit the CPU alone
+            fit.check(place.machine, model.name, model.spec, *asked)
+        if failure.key == "gpus.ram" and (names := fit.that_fit(_others(model), plan_for)):
+            raise DoesNotFit("gpus.ram_others", **failure.args_, names=", ".join(names)) from None
+        raise
     return launch.marked(made, settings)
 
 

@@ -66,8 +66,7 @@ def run(
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
     overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk, **flags.wishes(ctx)}
     served_name = overrides.pop("served_name", None)
-    if prompt is None:
-        _reject_without_prompt({"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
+    _reject_without_prompt(prompt, {"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     serve = _way(prompt, detach, chat)
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
@@ -80,13 +79,11 @@ def run(
         return
     access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
     plan = launch.make_plan(files, overrides)
+    flags.warn_of_idle(plan, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
     before.check(plan)
     if dry_run:
-        if rules is not None:
-            before.check_rules(overrides["rules"])
-        names = [planned.value(d.value) for d in plan.decisions]
-        output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
+        _show(plan, overrides["rules"])
     elif question is None:
         serve(plan)
     else:
@@ -102,13 +99,21 @@ def _way(prompt: str | None, detach: bool, chat: bool) -> Callable[[Plan], None]
     return _detach if detach else _talk if chat else _serve
 
 
+def _show(plan: Plan, rules: str | None) -> None:
+    """The plan, where the server would take its rules."""
+    if rules is not None:
+        before.check_rules(rules)
+    names = [planned.value(d.value) for d in plan.decisions]
+    output.result(_plan_data(plan), lambda: _plan_text(plan), names=names)
+
+
 def _question(prompt: str) -> str:
     return answer.question_from_stdin() if prompt == "-" else answer.check_question(prompt)
 
 
-def _reject_without_prompt(given: dict[str, Any]) -> None:
+def _reject_without_prompt(prompt: str | None, given: dict[str, Any]) -> None:
     for option, value in given.items():
-        if value is not None:
+        if prompt is None and value is not None:
             raise UsageError("run.only_with_prompt", option=option)
 
 

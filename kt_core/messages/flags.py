@@ -2,6 +2,10 @@
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "flags.has_no_effect": ("{name} has no effect: {reason}.", "{name} 不起作用：{reason}。"),
+    "flags.have_no_effect": (
+        "Without effect, since the plan is for the CPU alone: {names}.",
+        "计划只用 CPU，因此不起作用：{names}。",
+    ),
     "flags.refused": (
         "{name} cannot be used here.\nWith kt, {reason}.\nLeave it out.",
         "此处不能使用 {name}。\n原因：{reason}。\n请去掉它。",
@@ -94,18 +98,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "flags.recorded": ("counts of experts are always kept", "专家计数始终记录"),
     "flags.one_attention": ("kt has one implementation for each kind of attention", "每种注意力 kt 只有一种实现"),
     "flags.one_kernel": (
-        "kt chooses its kernels by the CPU, the GPU and the stored form",
+        "kernels are chosen by the CPU, the GPU and the stored form",
         "kt 按 CPU、GPU 和存储格式选择内核",
     ),
     "flags.own_tokenizer": ("the tokenizer in the model's folder is used", "使用模型目录中的分词器"),
-    "flags.no_code": ("kt never runs code that comes with a model", "kt 从不运行模型附带的代码"),
+    "flags.no_code": ("code that comes with a model is never run", "kt 从不运行模型附带的代码"),
     "flags.always_mixed": ("prompts and answers always share steps", "提示与回答始终共用步骤"),
     "flags.always_cached": (
         "prefixes are always kept while there is room; answers are the same",
         "只要有空间就保留前缀；回答不变",
     ),
     "flags.no_fusion": ("shared experts are never counted among the routed ones", "共享专家从不并入路由专家"),
-    "flags.links": ("kt copies between GPUs by what the driver offers", "kt 按驱动提供的方式在 GPU 间复制"),
+    "flags.links": ("copies between GPUs take what the driver offers", "kt 按驱动提供的方式在 GPU 间复制"),
     "flags.graphs": (
         "which steps are captured follows from the plan; answers are the same",
         "捕获哪些步骤由计划决定；回答不变",
@@ -114,9 +118,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "weights stay as they are stored, and are read from safetensors or GGUF",
         "权重保持存储格式，从 safetensors 或 GGUF 读取",
     ),
-    "flags.text_alone": ("kt serves text alone", "kt 只提供文本服务"),
+    "flags.text_alone": ("text alone is served", "kt 只提供文本服务"),
     "flags.log": ("kt's log is a file, and /metrics is always there", "kt 的日志写入文件，/metrics 始终可用"),
-    "flags.waits": ("kt waits for no warm-up and kills no step that is slow", "kt 不做预热等待，也不终止较慢的步骤"),
+    "flags.waits": ("no warm-up is waited for, and no slow step is ended", "kt 不做预热等待，也不终止较慢的步骤"),
     "flags.windows": ("layers with a window keep no more than it", "带窗口的层只保留窗口内的内容"),
     "flags.seed": ("a request has a seed of its own", "每个请求有自己的随机种子"),
     "flags.speculative": ("kt does not guess ahead; answers are the same", "kt 不做推测解码；回答不变"),

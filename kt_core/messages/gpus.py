@@ -106,6 +106,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "每层 {experts} 个专家中有 {count} 个在 GPU 上时需要 {needed}，可用 {available}：至少要有 {must} 个在 GPU 上。\n"
         "请缩短 --context，或换更小的模型或量化。",
     ),
+    "gpus.ram_others": (
+        "What is left to the CPU does not fit in memory.\n"
+        "It takes {needed} with {count} of {experts} experts of each layer on the GPU, {available} are available: {must} would have to be there.\n"
+        "In another format it fits: {names}.",
+        "留给 CPU 的部分放不进内存。\n"
+        "每层 {experts} 个专家中有 {count} 个在 GPU 上时需要 {needed}，可用 {available}：至少要有 {must} 个在 GPU 上。\n"
+        "换一种格式可放下：{names}。",
+    ),
     "gpus.context": (
         "A context of {context} tokens does not fit on the GPU.\n{left} are left for it beside the weights that every token needs.\n"
         "The largest that fits: --context {fits}. On the CPU alone: --device cpu",

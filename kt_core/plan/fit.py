@@ -1,14 +1,14 @@
 """Whether a model fits, asked before anything is downloaded; where it does not, what is short and what would fit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from kt_core.errors import DoesNotFit
+from kt_core.errors import DoesNotFit, KTError
 from kt_core.machine import memory_decision
 from kt_core.machine.simulate import KEPT_SHARE
 from kt_core.messages import language, t
 from kt_core.plan import memory
 from kt_core.plan.cache import usual_kv_dtype
-from kt_core.types import Machine, ModelSpec
+from kt_core.types import Machine, ModelSpec, Plan
 
 _GIB = 2**30
 
@@ -39,6 +39,18 @@ def check(
         limit=memory_decision(machine).reason,
         nearest=(" " if language() == "en" else "").join(_nearest(machine, spec, context, dtype, others)),
     )
+
+
+def that_fit(others: Mapping[str, ModelSpec], plan: Callable[[ModelSpec], Plan]) -> list[str]:
+    """The repositories of a model for which `plan` is made and not refused."""
+    found = []
+    for repo, spec in others.items():
+        try:
+            plan(spec)
+        except KTError:
+            continue
+        found.append(repo)
+    return found
 
 
 def check_disk(name: str, needed: int, free: int) -> None:

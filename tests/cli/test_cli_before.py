@@ -64,6 +64,12 @@ def test_a_check_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remote.value.exit_code == 5 and remote.value.lines() == ("W.", "Y.", "N.")
 
 
+def test_flags_about_gpus_are_told_to_be_idle(kt: Run) -> None:
+    done = kt("run", "tiny", "--dry-run", "--kt-num-gpu-experts", "2", "--kt-cpuinfer", "3", program=STAND_IN)
+    assert done.code == 0 and "for the CPU alone: --kt-num-gpu-experts." in done.err
+    assert "Warning" not in kt("run", "tiny", "--dry-run", "--kt-cpuinfer", "3", program=STAND_IN).err
+
+
 def test_what_the_api_calls_the_model(kt: Run) -> None:
     done = kt("run", "tiny", "-p", "Where?", "--served-model-name", "mine", program=STAND_IN)
     assert done.code == 0

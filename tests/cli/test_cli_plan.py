@@ -83,6 +83,10 @@ def test_what_does_not_fit_is_refused_with_3(kt: Run) -> None:
     assert told.code == 3 and data["fits"] is False and data["error"]["exit_code"] == 3 and "decisions" not in data
     long = kt("plan", "qwen3-30b-a3b", "--simulate", "ram=60GiB,disk=1TiB", "--context", "40000")
     assert long.code == 3 and "--context" in long.err
+    gpu = kt("plan", "r1", "--simulate", "cpu=9950x,ram=24GiB,disk=1TiB,gpu=rtx-3060")
+    assert gpu.code == 3 and "are missing" in gpu.err and "--force" not in gpu.err
+    both = kt("plan", "qwen3-30b-a3b", "--simulate", "cpu=9950x,ram=20GiB,disk=1TiB,gpu=rtx-4090")
+    assert both.code == 3 and "experts of each layer on the GPU" in both.err and "Qwen3-30B-A3B-GPTQ-Int4" in both.err
     disk = kt("plan", "qwen3-30b-a3b", "--simulate", "ram=96GiB,disk=10GiB")
     assert disk.code == 3 and "on the disk" in disk.err
 

@@ -240,7 +240,8 @@ def test_dry_run_shows_reasons(kt: Run, tmp_path: Path) -> None:
     assert "自动" in chinese and "来源" in chinese and "所需内存" in chinese
     assert kt("run", "tiny", "--dry-run", "--threads", "3", "-q", program=STAND_IN).out == "3\n32\nauto\n"
     found = kt("run", "tiny", "--dry-run", "--threads", "3", "--json", program=STAND_IN).json
-    assert found["decisions"][0] == {"name": "threads", "value": 3, "reason": "because of threads", "source": "user"}
+    assert found["decisions"][0] == {"name": "threads", "value": 3, "reason": "because of threads", "source": "user",
+                                     "flag": "--kt-cpuinfer"}  # fmt: skip
     assert not (tmp_path / "state").exists()
 
 
