@@ -226,7 +226,8 @@ void load_experts(kt::Experts& experts, int64_t first, const std::vector<ExpertS
 
 void bind_attention(py::module_& m);  // attention.cpp
 void bind_ceilings(py::module_& m);   // ceilings.cpp
-void bind_program(py::module_& m);    // program.cpp
+void bind_program(py::module_& m);
+void bind_sampling(py::module_& m);  // sampling.cpp
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "CPU kernels: use them through kt_core.kernels.";
@@ -279,6 +280,12 @@ PYBIND11_MODULE(_native, m) {
              }),
              py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
+        .def("asked",
+             [](const kt::Experts& self) {
+                 std::vector<uint64_t> counts(self.count());
+                 for (size_t i = 0; i < counts.size(); ++i) counts[i] = self.asked(i);
+                 return counts;
+             })
         .def("load", &load_experts)
         .def(
             "forward",
@@ -290,4 +297,5 @@ PYBIND11_MODULE(_native, m) {
             },
             py::call_guard<py::gil_scoped_release>());
     bind_program(m);
+    bind_sampling(m);
 }

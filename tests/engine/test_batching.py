@@ -11,7 +11,6 @@ from reader import Reader, answer_to
 from tinymodel import Scripted, byte_tokens
 
 from kt_core import kernels
-from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
 from kt_core.engine.pace import LEAST, SLOWER, Pace
 from kt_core.engine.runners import runner_for
@@ -22,19 +21,6 @@ from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
 
 GREEDY = Sampling(temperature=0.0)
-
-
-@pytest.fixture
-def start():
-    engines = []
-
-    def make(runner, **options):
-        engines.append(Engine(runner, tinymodel.tokenizer(), **options))
-        return engines[-1]
-
-    yield make
-    for engine in engines:
-        engine.close(5)
 
 
 def ask(tokens, count, id="r", **fields):

@@ -7,6 +7,8 @@
 #include "routing-inl.h"
 #include "rows-inl.h"
 
+#include "logits-inl.h"
+
 namespace kt {
 namespace {
 
@@ -18,6 +20,9 @@ namespace {
     .rotate = rotate,
     .route = route,
     .combine = {add_rows, multiply_rows, gate_rows, silu_rows},
+    .tops = tops,
+    .weigh = weigh,
+    .pick = pick,
 };
 
 constexpr KernelTable with_layer(KernelTable table, const LayerOps& ops) {
