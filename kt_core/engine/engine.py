@@ -72,9 +72,11 @@ class Engine:
         """Queue a request; nothing is computed yet when this returns. `observe` sees its chunks, those of the end too.
 
         Raises QueueFull, Closed, and UsageError for a prompt that cannot be rendered, does not fit
-        into the context, names tokens that the model does not have, or has a grammar that cannot be compiled.
+        into the context, is to have log-probabilities that the runner does not give, names tokens that the model does not have, or has a grammar that cannot be compiled.
         """
         self._check_room()
+        if request.scores_prompt and not self._runner.shareable:
+            raise UsageError("engine.no_scores", field="echo")
         ids = prompt.render(self._tokenizer, request, self._runner.max_context)
         self._check_tokens(request, ids)
         stream = Stream(request, ids, self._abort, observe)
@@ -273,7 +275,7 @@ class Engine:
 
     def _find(self, sequence: Sequence, miss: str) -> None:
         """What pages in memory lack of the sequence's prefix, because of `miss`. It begins now, or when that is there."""
-        if self._states and not sequence.scoring:
+        if self._states:
             sequence.computed, miss = self._states.resume(sequence.number, sequence.tokens)
         elif self._disk and miss not in ("", "short", "whole"):
             sequence.load = self._load(self._disk, sequence, miss)

@@ -52,7 +52,8 @@ class Runner(Protocol):
         ...
 
     def forward(self, step: Step) -> torch.Tensor:
-        """Writes the step's keys and values into its slots; returns float32 [R, vocab]."""
+        """Writes the step's keys and values into its slots; returns float32 [R, vocab]. A runner that is not shareable need
+        only give rows of its sequences' last tokens."""
         ...
 
     def release(self, sequence: int) -> None:
