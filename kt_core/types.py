@@ -359,12 +359,17 @@ class Request:
     ignore_eos: bool = False
     choices: int = 1
     logprobs: int | None = None  # None: none; n: the n most likely besides the chosen one
-    echo: bool = False  # the answer's text begins with the prompt's
+    echo: bool = False  # the answer's text begins with the prompt's, its log-probabilities with those of the prompt
     format: Format | None = None
     grammar: str | None = None  # what the whole answer has to follow, in the dialect of engine/constraint.py
     timeout: float | None = None  # seconds from submission
     progress: bool = False  # tell how far the prompt is after each step
     marks: tuple[str, ...] = ()  # a special token that is one of these, or a part of one, belongs to the answer's text
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether each of the prompt's tokens gets log-probabilities, so that all of them are computed."""
+        return self.echo and self.logprobs is not None
 
     @property
     def continued(self) -> str:
@@ -414,3 +419,4 @@ class Chunk:
     timings: Timings | None = None
     computed: int | None = None
     stopped: str | None = None  # the stop string that ended the choice
+    prompt: tuple[TokenLogprob, ...] = ()  # of the prompt's tokens, the first one's NaN; no text is with them

@@ -11,7 +11,7 @@ from kt_core.kernels.attention import Batch
 
 
 def step_of(parts: Listed[Part], page: int) -> Step:
-    """The step that computes `parts`, with pages of `page` tokens; the last row of those that come to their end is wanted."""
+    """The step that computes `parts`, with pages of `page` tokens, and the rows of logits that they want."""
     counts = np.array([part.size for part in parts])
     ends = counts.cumsum()
     starts = np.concatenate([[0], ends]).astype(np.int32)
@@ -25,7 +25,9 @@ def step_of(parts: Listed[Part], page: int) -> Step:
     owners = np.repeat(np.arange(len(parts)), counts)
     positions = np.arange(ends[-1]) - starts[owners] + begins[owners]
     slots = tables[owners, positions // page].astype(np.int64) * page + positions % page
-    wanted = [end - 1 for end, part in zip(ends, parts, strict=True) if part.size == part.sequence.pending]
+    wanted = [
+        row for end, part in zip(ends, parts, strict=True) for row in range(end - part.sequence.wanted(part.size), end)
+    ]
     return Step(
         tokens=torch.from_numpy(tokens),
         positions=torch.from_numpy(positions),

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, cast
 
+import numpy as np
+
 from kt_core.engine import prompt
 from kt_core.engine.answer import Answer
 from kt_core.engine.batch import step_of
@@ -20,6 +22,7 @@ from kt_core.engine.sequence import Sequence
 from kt_core.engine.step import Runner, Stateful
 from kt_core.engine.stream import Closed, Observer, QueueFull, Stream, TimedOut
 from kt_core.errors import KTError, UsageError
+from kt_core.kernels.sampling import choose
 from kt_core.messages import t
 from kt_core.types import Chunk, Request, Timings, Usage
 
@@ -69,9 +72,11 @@ class Engine:
         """Queue a request; nothing is computed yet when this returns. `observe` sees its chunks, those of the end too.
 
         Raises QueueFull, Closed, and UsageError for a prompt that cannot be rendered, does not fit
-        into the context, names tokens that the model does not have, or has a grammar that cannot be compiled.
+        into the context, is to have log-probabilities that the runner does not give, names tokens that the model does not have, or has a grammar that cannot be compiled.
         """
         self._check_room()
+        if request.scores_prompt and not self._runner.shareable:
+            raise UsageError("engine.no_scores", field="echo")
         ids = prompt.render(self._tokenizer, request, self._runner.max_context)
         self._check_tokens(request, ids)
         stream = Stream(request, ids, self._abort, observe)
@@ -133,6 +138,19 @@ class Engine:
                 "cached": pages.cached,
                 "evicted": pages.evicted,
             },
+        }
+
+    def experts(self) -> dict[str, Any]:
+        """Of each layer with routed experts that kt computes: how often each was asked for a token since the start, and
+        which ones are computed elsewhere than on the CPU."""
+        layers = self._runner.experts
+        return {
+            "layers": list(layers),
+            "asked": [experts.asked for experts in layers.values()],
+            "elsewhere": [
+                [] if experts.elsewhere is None else experts.elsewhere.bool().nonzero().flatten().tolist()
+                for experts in layers.values()
+            ],
         }
 
     def flush_cache(self) -> int:
@@ -253,13 +271,13 @@ class Engine:
         running, waiting = self._scheduler.running, self._scheduler.waiting
         if any(not s.load or s.load.stuck for s in running) or any(s.stream.aborted for s in (*running, *waiting)):
             return True
-        return self._scheduler.admits or bool(self._waiting and self._scheduler.room_for(self._waiting[0].prompt))
+        return self._scheduler.admits or bool(self._waiting and self._scheduler.room_for(self._waiting[0]))
 
     def _find(self, sequence: Sequence, miss: str) -> None:
         """What pages in memory lack of the sequence's prefix, because of `miss`. It begins now, or when that is there."""
         if self._states:
             sequence.computed, miss = self._states.resume(sequence.number, sequence.tokens)
-        elif self._disk and miss not in ("", "short"):
+        elif self._disk and miss not in ("", "short", "whole"):
             sequence.load = self._load(self._disk, sequence, miss)
         if not sequence.load:
             sequence.begin(miss)
@@ -296,7 +314,7 @@ class Engine:
 
     def _begin(self) -> None:
         """Let waiting requests begin, in their order, as long as there is room for the first. Holds the lock."""
-        while self._waiting and self._scheduler.room_for(self._waiting[0].prompt):
+        while self._waiting and self._scheduler.room_for(self._waiting[0]):
             stream = self._waiting.popleft()
             self._begun += 1
             self._running[stream] = [self._sequence(stream, choice) for choice in range(stream.request.choices)]
@@ -327,24 +345,41 @@ class Engine:
         if not parts:
             return
         started = time.monotonic()
-        for part, outcome in self._computed(parts):
+        for part, outcome in self._chosen(self._computed(parts)):
             self._take(part, outcome)
         self._pace.step([part.size for part in parts], time.monotonic() - started)
 
     def _computed(self, parts: list[Part]) -> list[tuple[Part, Any]]:
-        """Each part with its logits, None where none were asked for, or the exception that ended it.
+        """Each part with the logits that it wants, float32 [rows, vocab], or the exception that ended it.
 
         A step that fails for several sequences is taken again for each of them, so that only those end that cannot be
         computed. Doing that again is harmless: the same keys and values go to the same places.
         """
         try:
-            rows = iter(self._runner.forward(step_of(parts, self._pages.page)))
-            return [(part, next(rows) if part.size == part.sequence.pending else None) for part in parts]
+            wanted = [part.sequence.wanted(part.size) for part in parts]
+            rows = np.ascontiguousarray(self._runner.forward(step_of(parts, self._pages.page)).numpy())
+            return list(zip(parts, np.split(rows, np.cumsum(wanted)[:-1]), strict=True))
         except Exception as error:
             if len(parts) == 1:
                 return [(parts[0], error)]
             log.warning("a step of %d sequences failed, each is tried alone: %s", len(parts), error)
         return [outcome for part in parts for outcome in self._computed([part])]
+
+    def _chosen(self, computed: list[tuple[Part, Any]]) -> list[tuple[Part, Any]]:
+        """The same, with the tokens that follow: logits, and what was chosen by the last row or None."""
+        outcomes, drafts = list(computed), {}
+        for place, (part, rows) in enumerate(computed):
+            if isinstance(rows, Exception):
+                continue
+            outcomes[place] = part, (rows, None)
+            try:
+                if part.size == part.sequence.pending and part.sequence.answers:
+                    drafts[place] = part.sequence.draft(rows[-1])
+            except KTError as error:
+                outcomes[place] = part, error
+        for place, chosen in zip(drafts, choose(list(drafts.values())), strict=True):
+            outcomes[place] = computed[place][0], (computed[place][1], chosen)
+        return outcomes
 
     def _take(self, part: Part, outcome: Any) -> None:
         """What a step brought for one sequence."""
@@ -354,10 +389,15 @@ class Engine:
         elif isinstance(outcome, Exception):
             sequence.fail(outcome)
         else:
+            rows, chosen = outcome
+            if sequence.scoring:
+                sequence.score(rows)
             sequence.computed += part.size
             try:
-                if outcome is not None:
-                    sequence.accept(outcome)
+                if chosen:
+                    sequence.accept(rows[-1], chosen)
+                elif not sequence.pending:
+                    sequence.end("length")
                 elif sequence.stream.request.progress and sequence.choice == 0:
                     sequence.stream.put(_progress(sequence))
             except KTError as error:

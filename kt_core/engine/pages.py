@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 # Why a prefix was not found in the tree, or not further.
 MISSES = {
+    "whole": "the log-probabilities of all its tokens are wanted",
     "off": "this model keeps its own caches, and no states of them",
     "state": "no state was kept further on",
     "short": "the prompt does not fill a page",
@@ -79,15 +80,15 @@ class Pages:
     def pages_of(self, tokens: int) -> int:
         return -(-tokens // self.page)
 
-    def match(self, tokens: Sequence[int]) -> tuple[Table, str]:
-        """A table with the longest prefix of `tokens` that the tree holds, and why it is no longer.
+    def match(self, tokens: Sequence[int], whole: bool = False) -> tuple[Table, str]:
+        """A table with the longest prefix of `tokens` that the tree holds, and why it is no longer; `whole` asks for none.
 
         At least one token is left to compute, since its logits are needed. The reason is a key of MISSES, or "" where
         all pages that could be were found.
         """
         table = Table()
-        if not self.shared:
-            return table, "off"
+        if whole or not self.shared:
+            return table, "whole" if whole else "off"
         node, most = self._root, (len(tokens) - 1) // self.page
         for number in range(most):
             child = node.children.get(self._key(tokens, number))
@@ -102,10 +103,10 @@ class Pages:
             return table, "evicted"
         return table, "differs" if node.children else "end"
 
-    def cost(self, tokens: Sequence[int]) -> int:
-        """By how many pages `available` sinks when a new sequence of these tokens takes its pages."""
+    def cost(self, tokens: Sequence[int], whole: bool = False) -> int:
+        """By how many pages `available` sinks when a new sequence of these tokens takes its pages, as `match` gives them."""
         node, used = self._root, 0
-        while (used + 1) * self.page < len(tokens):
+        while not whole and (used + 1) * self.page < len(tokens):
             child = node.children.get(self._key(tokens, used))
             if child is None or not child.users:
                 break

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kt_core.engine.pages import Pages
 from kt_core.engine.sequence import Sequence
+from kt_core.engine.stream import Stream
 
 _ORDER = attrgetter("order")
 
@@ -45,9 +46,11 @@ class Scheduler:
         self._begin = begin  # finds more of the sequence's prefix, told why pages have no more, and lets it begin
         self._numbers = 0
 
-    def room_for(self, tokens: list[int]) -> bool:
-        """Whether a new request with this prompt can begin at once, behind all that have."""
-        return not self.waiting and len(self.running) < self.max_running and self._enough(tokens)
+    def room_for(self, stream: Stream) -> bool:
+        """Whether a new request can begin at once, behind all that have."""
+        if self.waiting or len(self.running) >= self.max_running:
+            return False
+        return self._enough(stream.prompt, stream.request.scores_prompt)
 
     def add(self, sequences: list[Sequence]) -> None:
         """The choices of a request that begins; `plan` lets them run."""
@@ -65,7 +68,7 @@ class Scheduler:
         planned = {part.sequence for part in parts}
         for sequence in self.running:
             if sequence not in planned and left and not sequence.load:
-                parts.append(Part(sequence, min(sequence.pending, left)))
+                parts.append(Part(sequence, min(sequence.pending, left, sequence.most)))
                 left -= parts[-1].size
         return sorted(parts, key=lambda part: part.sequence.order)
 
@@ -81,7 +84,7 @@ class Scheduler:
         """Let sequences run in their order, while there is room for the first."""
         while self.admits:
             sequence = self.waiting.pop(0)
-            sequence.table, miss = self.pages.match(sequence.tokens)
+            sequence.table, miss = self.pages.match(sequence.tokens, sequence.scoring)
             sequence.computed = len(sequence.table.pages) * self.pages.page
             self.pages.grow(sequence.table, self.pages.pages_of(len(sequence.tokens)))
             self._numbers += 1
@@ -95,16 +98,16 @@ class Scheduler:
         """Whether the first that waits may run."""
         if not self.waiting or len(self.running) >= self.max_running:
             return False
-        return self._ready(self.waiting[0]) and self._enough(self.waiting[0].tokens)
+        return self._ready(self.waiting[0]) and self._enough(self.waiting[0].tokens, self.waiting[0].scoring)
 
     def _ready(self, sequence: Sequence) -> bool:
         """Further choices wait until the first has put the prompt's pages where they find them."""
         same = (s for s in self.running if s.stream is sequence.stream)
         return not (self.pages.shared and any(s.choice == 0 and s.prefilling for s in same))
 
-    def _enough(self, tokens: list[int]) -> bool:
+    def _enough(self, tokens: list[int], whole: bool) -> bool:
         """Whether there are pages for a new sequence, and then one more for each that runs."""
-        return self.pages.cost(tokens) + len(self.running) <= self.pages.available
+        return self.pages.cost(tokens, whole) + len(self.running) <= self.pages.available
 
     def _grow(self, sequence: Sequence) -> bool:
         """Pages for the sequence's next token. False when it had to give up its own instead."""

@@ -1,10 +1,10 @@
 """One choice of one request, from its first prompt token to its last chunk."""
 
 import logging
+import math
+import sys
 import time
 from typing import Any
-
-import torch
 
 from kt_core.engine import sampler
 from kt_core.engine.answer import Answer, Piece
@@ -12,9 +12,13 @@ from kt_core.engine.disk import Load
 from kt_core.engine.pages import MISSES, Table
 from kt_core.engine.stream import Stream
 from kt_core.errors import KTError
-from kt_core.types import Chunk, Timings, Usage
+from kt_core.kernels.sampling import Floats
+from kt_core.types import Chunk, Timings, TokenLogprob, Usage
 
 log = logging.getLogger(__name__)
+
+# Tokens of a step whose logits are all wanted: 39 MB of them at 152 k tokens.
+SCORED = 64
 
 
 class Sequence:
@@ -37,6 +41,8 @@ class Sequence:
         self._ends = ends
         self._limit = limit
         self._state: sampler.State | None = None
+        self.scoring = stream.request.scores_prompt  # all of the prompt is computed, for its log-probabilities
+        self._scores = [TokenLogprob(stream.prompt[0], math.nan)]
         self._constraint = stream.constraint.copy() if stream.constraint else None
         self.begun = self._first = self._last = 0.0  # monotonic seconds; 0: not yet
 
@@ -52,6 +58,15 @@ class Sequence:
     @property
     def prefilling(self) -> bool:
         return self.computed < len(self.stream.prompt)
+
+    @property
+    def most(self) -> int:
+        """Tokens that a step takes of it at most."""
+        return SCORED if self.scoring else sys.maxsize
+
+    def wanted(self, size: int) -> int:
+        """Of its next `size` tokens, how many of the last ones' logits are wanted."""
+        return size if self.scoring else int(size == self.pending)
 
     def begin(self, miss: str, read: int | None = None) -> None:
         """Its tokens are computed from now on, for the first time or once more. `miss` is a key of MISSES, or "";
@@ -87,17 +102,35 @@ class Sequence:
             return "waiting"
         return "loading" if self.load else "prefill" if self.prefilling else "decode"
 
-    def accept(self, logits: torch.Tensor) -> None:
-        """Choose the next token from the float32 logits [vocab]; `ended` says whether it was the last.
+    @property
+    def answers(self) -> bool:
+        """Whether anything follows the prompt, for somebody who waits for it."""
+        return self._limit > 0 and not self.stream.aborted
+
+    def score(self, logits: Floats) -> None:
+        """Take the logits [size, vocab] of its next tokens; once all are there, the prompt's log-probabilities go out."""
+        known, prompt = len(self._scores), self.stream.prompt  # it may have been computed so far before
+        pairs = zip(logits[known - 1 - self.computed :], prompt[known:], strict=False)
+        self._scores += [sampler.logprobs(row, token, self.stream.request.logprobs or 0) for row, token in pairs]
+        if len(self._scores) == len(prompt):
+            self.scoring = False
+            self.stream.put(Chunk("", self.choice, prompt=tuple(self._scores)))
+
+    def draft(self, logits: Floats) -> sampler.Row:
+        """What its next token is chosen by, given the raw logits [vocab] behind all its tokens. Raises ConstraintFailed."""
+        request, constraint = self.stream.request, self._constraint
+        if self._state is None:
+            self._state = sampler.start(request.sampling, self.stream.prompt, len(logits), self.choice)
+        return sampler.row(logits, request.sampling, self._state, constraint.bounds() if constraint else None)
+
+    def accept(self, logits: Floats, chosen: tuple[int, float]) -> None:
+        """Take the token that was chosen by its draft; `ended` says whether it was the last.
 
         Raises BadLogits and ConstraintFailed.
         """
-        request = self.stream.request
-        if self._state is None:
-            self._state = sampler.start(request.sampling, self.stream.prompt, len(logits), self.choice)
-        values = logits.numpy()
-        constraint = self._constraint
-        token = sampler.sample(values, request.sampling, self._state, constraint.bounds() if constraint else None)
+        request, constraint = self.stream.request, self._constraint
+        assert self._state is not None
+        token = sampler.checked(chosen, self._state)
         complete = constraint is not None and constraint.accept(token)
         self.tokens.append(token)
         self._last = time.monotonic()
@@ -105,7 +138,7 @@ class Sequence:
         if token in self._ends:
             self.end("stop")
             return
-        logprob = None if request.logprobs is None else sampler.logprobs(values, token, request.logprobs)
+        logprob = None if request.logprobs is None else sampler.logprobs(logits, token, request.logprobs)
         piece = self._answer.push(token, logprob)
         if piece.text:
             self._put(piece)

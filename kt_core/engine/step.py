@@ -1,12 +1,16 @@
 """The seam between the scheduler and what computes: one step over the new tokens of several sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
 
+from kt_core.kernels import Experts
 from kt_core.kernels.attention import Batch
+
+NO_EXPERTS: Mapping[int, Experts] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Runner(Protocol):
     eos_ids: frozenset[int]  # tokens that end an answer
     page: int  # keys of a page
     page_bytes: int  # bytes of a page in all layers together; 0: the runner keeps its own caches and reads no pages
+    experts: Mapping[int, Experts]  # the routed experts that kt computes, by the number of their layer
     shareable: bool  # whether full pages may serve another sequence that begins with the same tokens
 
     @property
@@ -47,7 +52,8 @@ class Runner(Protocol):
         ...
 
     def forward(self, step: Step) -> torch.Tensor:
-        """Writes the step's keys and values into its slots; returns float32 [R, vocab]."""
+        """Writes the step's keys and values into its slots; returns float32 [R, vocab]. A runner that is not shareable need
+        only give rows of its sequences' last tokens."""
         ...
 
     def release(self, sequence: int) -> None:

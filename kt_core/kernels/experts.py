@@ -90,6 +90,12 @@ class Experts:
         """Bytes of the packed weights and biases of all loaded experts."""
         return int(self.native.nbytes)
 
+    @property
+    def asked(self) -> list[int]:
+        """How often each expert was asked for a token since this was made, those elsewhere too. From any thread."""
+        counts: list[int] = self.native.asked()
+        return counts
+
     def load(
         self,
         index: int,

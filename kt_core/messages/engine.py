@@ -75,6 +75,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Leave tools out, or take a model that calls tools.",
         "该模型的聊天模板没有工具的位置，模型无从得知它们。\n请去掉 tools，或改用支持工具调用的模型。",
     ),
+    "engine.no_scores": (
+        "The log-probabilities of a prompt are not to be had of this model.\n"
+        "It keeps its own caches and gives the logits of the last token alone.\nLeave out echo or logprobs.",
+        "无法获得该模型提示词的对数概率。\n它使用自己的缓存，只给出最后一个 token 的 logits。\n请去掉 echo 或 logprobs。",
+    ),
     "engine.no_grammars": (
         "This model's answers cannot be bound to a form: {reason}\nIts tokenizer is of a kind that cannot be read for that.\n"
         "Leave out response_format and its relatives, and tool_choice other than auto and none.",

@@ -341,6 +341,12 @@ class Unhealthy(TypedDict):
     total: NotRequired[int]
 
 
+class Experts(TypedDict):
+    layers: list[int]
+    asked: list[list[int]]
+    elsewhere: list[list[int]]
+
+
 class Info(TypedDict):
     model: str
     ready: bool

@@ -16,9 +16,9 @@ from kt_core.errors import KTError
 from kt_core.server import bodies, errors
 from kt_core.server.anthropic_fields import Messages, Prompt
 from kt_core.server.parsers import Call, Event, Reasoning
-from kt_core.server.replies import Replies, failure, start, styled
+from kt_core.server.replies import EventList, Replies, start, streamed, styled, whole
 from kt_core.server.state import State
-from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks, named
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect, named
 from kt_core.types import Chunk, Usage
 
 router = APIRouter()
@@ -80,16 +80,10 @@ def _error(error: dict[str, Any], status: int) -> dict[str, Any]:
 
 
 async def _whole(stream: Stream, head: dict[str, Any], replies: Replies) -> Response:
-    events: list[Event] = []
-    async for chunk in chunks(stream):
-        if chunk is None:
-            continue
-        error = failure(stream, chunk)
-        if error:
-            return error_response(errors.response(error))
-        events += replies.events(chunk)
-        last = chunk
-    return JSONResponse({**head, "content": _blocks(events), **_ending(last, replies), "usage": _usage(last.usage)})
+    answer = await whole(stream)
+    events = [event for chunk in answer for event in replies.events(chunk)]
+    ending = {**_ending(answer[-1], replies), "usage": _usage(answer[-1].usage)}
+    return JSONResponse({**head, "content": _blocks(events), **ending})
 
 
 def _blocks(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -136,31 +130,23 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 
 async def _events(stream: Stream, head: dict[str, Any], replies: Replies) -> AsyncIterator[dict[str, Any] | None]:
-    """The stream's events, None where there is none yet; after an error event nothing follows."""
+    """The stream's events; after an error event nothing follows."""
     usage = _usage(Usage(len(stream.prompt), 0))
     yield {
         "type": "message_start",
         "message": {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage},
     }
     blocks = _OpenBlocks()
-    async for chunk in chunks(stream):
-        if chunk is None:
-            yield None
-            continue
-        error = failure(stream, chunk)
-        if error:
-            yield _failed(error)
-            return
+
+    def add(chunk: Chunk) -> EventList:
         sent = [piece for event in replies.events(chunk) for piece in blocks.add(event)]
-        if not sent:
-            yield None
-        for piece in sent:
-            yield piece
-        if chunk.finish_reason:
-            for piece in blocks.close():
-                yield piece
-            yield {"type": "message_delta", "delta": _ending(chunk, replies), "usage": _usage(chunk.usage)}
-            yield {"type": "message_stop"}
+        if not chunk.finish_reason:
+            return sent
+        delta = {"type": "message_delta", "delta": _ending(chunk, replies), "usage": _usage(chunk.usage)}
+        return [*sent, *blocks.close(), delta, {"type": "message_stop"}]
+
+    async for event in streamed(stream, add, lambda error: [_failed(error)]):
+        yield event
 
 
 def _failed(error: KTError) -> dict[str, Any]:

@@ -23,7 +23,7 @@ NOTES = {
     "chat_template_kwargs": "arguments of the model's chat template; one that it does not read is 400",
     "content": "the text, or parts of text",
     "continue_final_message": "continue the last message instead of answering it",
-    "echo": "the text begins with the prompt's; with `logprobs` 400, because those of the prompt are not computed",
+    "echo": "the text begins with the prompt's; with `logprobs` those of the prompt's tokens come first, and all of them are computed",
     "enable_thinking": "whether the model reasons first; 400 where its template has no switch for that",
     "format": "`json` or a JSON schema; as `response_format`",
     "frequency_penalty": "over the answer's tokens",

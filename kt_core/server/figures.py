@@ -5,8 +5,10 @@ Times are those of the engine's own clock, in seconds.
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
@@ -141,6 +143,8 @@ class _Now(Collector):
             yield self._gauge("kt_weight_bytes_per_token", "Stored bytes that one decoded token reads.", active)
         if self._state.engine is not None:
             yield from self._engine(self._state.engine.slots())
+            found = self._state.engine.experts()
+            yield from self._experts(found["layers"], found["asked"])
 
     def _engine(self, slots: dict[str, Any]) -> Iterator[Any]:
         pages = slots["pages"]
@@ -153,6 +157,19 @@ class _Now(Collector):
         yield self._gauge("kt_pages", "Pages of the cache.", pages["count"])
         yield self._gauge("kt_pages_cached", "Pages with prefixes that nobody uses.", pages["cached"])
         yield self._gauge("kt_page_bytes", "Bytes of a page.", pages["bytes"])
+
+    def _experts(self, layers: list[int], asked: list[list[int]]) -> Iterator[Any]:
+        """Three series a layer: one for each expert would be fifteen thousand. /v1/kt/experts has them all."""
+        labels = ("model_name", "layer")
+        total = CounterMetricFamily("kt_experts_asked", "Times that experts were asked for a token.", labels=labels)
+        busiest = GaugeMetricFamily("kt_experts_busiest_share", "Of these, those of the busiest expert.", labels=labels)
+        half = GaugeMetricFamily("kt_experts_for_half", "The fewest experts that took half of these.", labels=labels)
+        for layer, counts in zip(layers, asked, strict=True):
+            names, all_times, ranked = [self._state.model, str(layer)], sum(counts), sorted(counts, reverse=True)
+            total.add_metric(names, all_times)
+            busiest.add_metric(names, ranked[0] / max(all_times, 1))
+            half.add_metric(names, bisect_left(list(accumulate(ranked)), all_times / 2) + 1 if all_times else 0)
+        return iter((total, busiest, half))
 
     def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
         family = GaugeMetricFamily(name, text, labels=("model_name",))

@@ -1,4 +1,5 @@
-"""GET /v1/kt/info: what runs here and why: the plan with its reasons, the kernels, memory, versions."""
+"""GET /v1/kt/info: what runs here and why: the plan with its reasons, the kernels, memory, versions.
+GET /v1/kt/experts: how the routed experts are used."""
 
 import asyncio
 import platform
@@ -16,6 +17,13 @@ from kt_core.types import Plan
 router = APIRouter()
 
 _PACKAGES = ("kt-cli", "torch", "transformers", "tokenizers", "fastapi", "uvicorn", "pydantic")
+
+
+@router.get("/v1/kt/experts")
+async def experts(request: Request) -> dict[str, Any]:
+    """How often each routed expert was asked, by layer; layers without counts are not there."""
+    state: State = request.app.state.kt
+    return state.ready().experts()
 
 
 @router.get("/v1/kt/info")

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,9 +16,9 @@ from kt_core.server import bodies, errors
 from kt_core.server.ollama_fields import Generate, OllamaChat
 from kt_core.server.openai_shapes import logprob_entries
 from kt_core.server.parsers import Call, Event, Reasoning
-from kt_core.server.replies import Replies, failure, start
+from kt_core.server.replies import EventList, Replies, start, streamed, whole
 from kt_core.server.state import State
-from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks, compact
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect, compact
 from kt_core.types import Chunk, Timings, TokenLogprob, Usage
 
 router = APIRouter()
@@ -68,7 +68,8 @@ async def _answer(request: Request, kind: type[OllamaChat] | type[Generate], sha
     answer = _Answer(head, replies, shape, engine.token_text)
     if fields.streamed:
         ping = _line({**head, "created_at": now(), **shape("", "", []), "done": False})
-        return EventStream(stream, _lines(stream, answer), frame=_line, end="", ping=ping, media_type=LINES)
+        lines = streamed(stream, answer.lines, lambda error: [{"error": str(error)}])
+        return EventStream(stream, lines, frame=_line, end="", ping=ping, media_type=LINES)
     async with cancelled_on_disconnect(request.receive, stream):
         return await _whole(stream, answer)
 
@@ -78,34 +79,10 @@ def _line(event: dict[str, Any]) -> str:
 
 
 async def _whole(stream: Stream, answer: "_Answer") -> Response:
-    events: list[Event] = []
-    logprobs: list[TokenLogprob] = []
-    async for chunk in chunks(stream):
-        if chunk is None:
-            continue
-        error = failure(stream, chunk)
-        if error:
-            return error_response(errors.response(error))
-        events += answer.replies.events(chunk)
-        logprobs += chunk.logprobs
-        last = chunk
-    return JSONResponse({**answer.piece(events, logprobs), **answer.ending(last)})
-
-
-async def _lines(stream: Stream, answer: "_Answer") -> AsyncIterator[dict[str, Any] | None]:
-    """A line for each chunk that brings something, and the last one with the figures."""
-    async for chunk in chunks(stream):
-        error = failure(stream, chunk) if chunk else None
-        if error:
-            yield {"error": str(error)}
-            return
-        events = answer.replies.events(chunk) if chunk else []
-        if chunk and (events or chunk.logprobs):
-            yield answer.piece(events, chunk.logprobs)
-        elif chunk is None or not chunk.finish_reason:
-            yield None
-        if chunk and chunk.finish_reason:
-            yield {**answer.piece([], ()), **answer.ending(chunk)}
+    found = await whole(stream)
+    events = [event for chunk in found for event in answer.replies.events(chunk)]
+    logprobs = [entry for chunk in found for entry in chunk.logprobs]
+    return JSONResponse({**answer.piece(events, logprobs), **answer.ending(found[-1])})
 
 
 class _Answer:
@@ -116,6 +93,12 @@ class _Answer:
         self._head = head
         self._shape = shape
         self._token_text = token_text
+
+    def lines(self, chunk: Chunk) -> EventList:
+        """A line where the chunk brings something, and the last one with the figures."""
+        events = self.replies.events(chunk)
+        found = [self.piece(events, chunk.logprobs)] if events or chunk.logprobs else []
+        return [*found, {**self.piece([], ()), **self.ending(chunk)}] if chunk.finish_reason else found
 
     def piece(self, events: Sequence[Event], logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
         text = thinking = ""

@@ -13,9 +13,9 @@ from kt_core.engine.stream import Stream
 from kt_core.server import bodies, errors
 from kt_core.server.openai_fields import Chat, Completion, Fields
 from kt_core.server.openai_shapes import ChatShape, CompletionShape, Shape, prompt_progress, timings, usage
-from kt_core.server.replies import failure, start
+from kt_core.server.replies import EventList, start, streamed, whole
 from kt_core.server.state import State
-from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect
 from kt_core.types import Chunk
 
 router = APIRouter()
@@ -49,12 +49,7 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
 
 async def _whole(stream: Stream, shape: Shape) -> Response:
     parts: dict[int, list[Chunk]] = {}
-    async for chunk in chunks(stream):
-        if chunk is None:
-            continue
-        error = failure(stream, chunk)
-        if error:
-            return errors.response(error)
+    for chunk in await whole(stream):
         parts.setdefault(chunk.choice, []).append(chunk)
     last = [choice[-1] for choice in parts.values()]
     choices = [shape.whole(choice) for choice in parts.values()]
@@ -62,28 +57,24 @@ async def _whole(stream: Stream, shape: Shape) -> Response:
 
 
 async def _events(stream: Stream, shape: Shape, fields: Fields) -> AsyncIterator[dict[str, Any] | None]:
-    """The stream's events, None where there is none yet; after an error event nothing follows."""
+    """The stream's events; after an error event nothing follows."""
     head = shape.head(streamed=True)
     if fields.usage_wanted:
         head["usage"] = None
     last = []
-    async for chunk in chunks(stream):
-        if chunk is None:
-            yield None
-            continue
-        error = failure(stream, chunk)
-        if error:
-            yield errors.body(error)
-            return
+
+    def add(chunk: Chunk) -> EventList:
         if chunk.computed is not None:
-            yield {**head, "choices": [], "prompt_progress": prompt_progress(chunk)}
-            continue
-        pieces = shape.pieces(chunk)
-        if not pieces:  # a call goes out when it is whole, which may take a while
-            yield None
-        for choice in pieces:
-            yield {**head, "choices": [choice], **({"timings": timings([chunk])} if choice["finish_reason"] else {})}
+            return [{**head, "choices": [], "prompt_progress": prompt_progress(chunk)}]
         if chunk.finish_reason:
             last.append(chunk)
-    if fields.usage_wanted:
+        return [
+            {**head, "choices": [choice], **({"timings": timings([chunk])} if choice["finish_reason"] else {})}
+            for choice in shape.pieces(chunk)  # a call goes out when it is whole, which may take a while
+        ]
+
+    event: dict[str, Any] | None = None
+    async for event in streamed(stream, add, lambda error: [errors.body(error)]):
+        yield event
+    if fields.usage_wanted and not (event and "error" in event):
         yield {**head, "choices": [], "usage": usage(last)}

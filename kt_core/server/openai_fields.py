@@ -321,18 +321,19 @@ class Completion(_Common):
     prompt: Annotated[str | list[int], BeforeValidator(_one_prompt, json_schema_input_type=Prompts)]
     logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
     echo: StrictBool | None = None
+    max_tokens: Annotated[Whole, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
     def _echo_agrees(self) -> "Completion":
-        if self.echo and self.logprobs is not None:
-            raise UsageError("server.field", field="echo", reason="the prompt's log-probabilities are not computed")
+        if self.max_tokens == 0 and not self.echo:
+            raise UsageError("server.field", field="max_tokens", reason="0 goes only with echo: true")
         return self
 
     def request(self, id: str, template_arguments: frozenset[str]) -> Request:
         """The engine's request. Without a limit the answer has at most 16 tokens, as OpenAI documents."""
         prompt = {"text": self.prompt} if isinstance(self.prompt, str) else {"tokens": tuple(self.prompt)}
         fields = {**self.common(), **prompt}
-        fields["max_tokens"] = fields["max_tokens"] or 16
+        fields["max_tokens"] = 16 if fields["max_tokens"] is None else fields["max_tokens"]
         return Request(id=id, logprobs=self.logprobs, echo=bool(self.echo), **fields)
 
 

@@ -1,5 +1,6 @@
 """The engine's chunks in the shapes of OpenAI's answers: choices, log-probabilities, usage, timings."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -134,13 +135,13 @@ class CompletionShape:
 
     def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         text = self._echo + "".join(chunk.text for chunk in chunks)
-        entries = [entry for chunk in chunks for entry in chunk.logprobs]
+        entries = [entry for chunk in chunks for entry in (*chunk.prompt, *chunk.logprobs)]
         return self._choice(chunks[-1], text, entries)
 
     def pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
         text = chunk.text if chunk.choice in self._begun else self._echo + chunk.text
         self._begun.add(chunk.choice)
-        return [self._choice(chunk, text, chunk.logprobs)]
+        return [self._choice(chunk, text, (*chunk.prompt, *chunk.logprobs))]
 
     def _choice(self, chunk: Chunk, text: str, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
         return {
@@ -155,14 +156,15 @@ class CompletionShape:
             return None
         tokens = [self._token_text(entry.token) for entry in entries]
         offset, offsets = self._offsets.get(choice, 0), []
-        for token in tokens:
+        for token, entry in zip(tokens, entries, strict=True):
             offsets.append(offset)
-            offset += len(token)
+            # A text's first token may be one that the tokenizer has put before it.
+            offset += len(token) if not math.isnan(entry.logprob) or self._echo.startswith(token) else 0
         self._offsets[choice] = offset
         return {
             "tokens": tokens,
-            "token_logprobs": [entry.logprob for entry in entries],
-            "top_logprobs": [self._top(entry) for entry in entries],
+            "token_logprobs": [None if math.isnan(e.logprob) else max(e.logprob, _LEAST) for e in entries],
+            "top_logprobs": [None if math.isnan(e.logprob) else self._top(e) for e in entries],
             "text_offset": offsets,
         }
 

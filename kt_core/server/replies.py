@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kt_core.engine.prompt import chat_text, decode, prompt_end
 from kt_core.engine.stream import Closed, Observer, Stream
@@ -12,12 +13,15 @@ from kt_core.server import grammars
 from kt_core.server.outer import HTTP_ID
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
+from kt_core.server.streaming import chunks
 from kt_core.types import Chunk, Request
 
 if TYPE_CHECKING:  # it imports torch
     from kt_core.engine.engine import Engine
 
 log = logging.getLogger(__name__)
+
+EventList = list[dict[str, Any]]
 
 _END = 256  # characters of a prompt's end
 
@@ -72,11 +76,36 @@ def _submit(engine: "Engine", request: Request, style: Style, parallel: bool, ob
         raise UsageError(error.key, **{"field": field, **error.args_}) from None
 
 
-def failure(stream: Stream, chunk: Chunk) -> KTError | None:
+def _failure(stream: Stream, chunk: Chunk) -> KTError | None:
     """The error that a last chunk stands for. Only a shutdown cancels an answer that somebody still reads."""
     if chunk.finish_reason == "error":
         return stream.error or KTError("server.internal", reason="-")
     return Closed("engine.closed") if chunk.finish_reason == "cancelled" else None
+
+
+async def whole(stream: Stream) -> list[Chunk]:
+    """All chunks of an answer, once it has ended. Raises the error that ended it."""
+    found = []
+    async for chunk in chunks(stream):
+        if chunk is None:
+            continue
+        if error := _failure(stream, chunk):
+            raise error
+        found.append(chunk)
+    return found
+
+
+async def streamed(
+    stream: Stream, add: Callable[[Chunk], EventList], fail: Callable[[KTError], EventList]
+) -> AsyncIterator[dict[str, Any] | None]:
+    """The events that `add` makes of each chunk, None where there is none yet; those of `fail` are the last ones."""
+    async for chunk in chunks(stream):
+        error = _failure(stream, chunk) if chunk else None
+        events = fail(error) if error else add(chunk) if chunk else []
+        for event in events or (None,):
+            yield event
+        if error:
+            return
 
 
 class Replies:

@@ -1,6 +1,7 @@
 """OpenAI's responses dialect: POST /v1/responses, whole and streamed. Stateless: clients send the whole conversation."""
 
 import copy
+import itertools
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,19 +13,18 @@ from starlette.responses import Response
 
 from kt_core.engine.stream import Stream
 from kt_core.errors import KTError
-from kt_core.server import bodies, errors
+from kt_core.server import bodies
 from kt_core.server.openai_shapes import logprob_entries
 from kt_core.server.parsers import Call, Event, Reasoning
 from kt_core.server.parsers import Text as Said
-from kt_core.server.replies import Replies, failure, start
+from kt_core.server.replies import EventList, Replies, start, streamed, whole
 from kt_core.server.responses_fields import Responses
 from kt_core.server.state import State
-from kt_core.server.streaming import EventStream, cancelled_on_disconnect, chunks, named
+from kt_core.server.streaming import EventStream, cancelled_on_disconnect, named
 from kt_core.types import Chunk, TokenLogprob, Usage
 
 router = APIRouter()
 
-Events = list[dict[str, Any]]
 _TYPES: dict[type[Event], str] = {Said: "message", Reasoning: "reasoning", Call: "function_call"}
 
 
@@ -81,32 +81,18 @@ def _head(fields: Responses, id: str, model: str) -> dict[str, Any]:
 
 
 async def _whole(stream: Stream, answer: "_Answer") -> Response:
-    async for chunk in chunks(stream):
-        if chunk is None:
-            continue
-        error = failure(stream, chunk)
-        if error:
-            return errors.response(error)
+    for chunk in await whole(stream):
         answer.add(chunk)
     return JSONResponse(answer.response)
 
 
 async def _events(stream: Stream, answer: "_Answer") -> AsyncIterator[dict[str, Any] | None]:
-    """The stream's events, numbered, None where there is none yet."""
-    number = 0
+    """The stream's events, numbered."""
+    numbers = itertools.count()
     for event in answer.begin():
-        yield {**event, "sequence_number": number}
-        number += 1
-    async for chunk in chunks(stream):
-        error = failure(stream, chunk) if chunk else None
-        events = answer.fail(error) if error else answer.add(chunk) if chunk else []
-        if not events:
-            yield None
-        for event in events:
-            yield {**event, "sequence_number": number}
-            number += 1
-        if error:
-            return
+        yield {**event, "sequence_number": next(numbers)}
+    async for found in streamed(stream, answer.add, answer.fail):
+        yield None if found is None else {**found, "sequence_number": next(numbers)}
 
 
 class _Answer:
@@ -118,22 +104,22 @@ class _Answer:
         self._token_text = token_text
         self._reasoning_tokens = 0
 
-    def begin(self) -> Events:
+    def begin(self) -> EventList:
         return [self._now("response.created"), self._now("response.in_progress")]
 
-    def add(self, chunk: Chunk) -> Events:
+    def add(self, chunk: Chunk) -> EventList:
         """What the chunk adds. The last one ends the response."""
         events = self._replies.events(chunk)
         if any(isinstance(event, Reasoning) for event in events):
             self._reasoning_tokens += len(chunk.tokens)
         logprobs = chunk.logprobs
-        sent: Events = []
+        sent: EventList = []
         for event in events:
             sent += self._added(event, logprobs)
             logprobs = () if isinstance(event, Said) else logprobs  # each token's goes out once
         return [*sent, *self._ended(chunk)] if chunk.finish_reason else sent
 
-    def fail(self, error: KTError) -> Events:
+    def fail(self, error: KTError) -> EventList:
         if item := self._open:
             item["status"] = "incomplete"
         self.response |= {"status": "failed", "error": {"code": "server_error", "message": str(error)}}
@@ -148,7 +134,7 @@ class _Answer:
         output = self.response["output"]
         return output[-1] if output and output[-1]["status"] == "in_progress" else None
 
-    def _added(self, event: Event, logprobs: Sequence[TokenLogprob]) -> Events:
+    def _added(self, event: Event, logprobs: Sequence[TokenLogprob]) -> EventList:
         opened = []
         if self._open is None or isinstance(event, Call) or self._open["type"] != _TYPES[type(event)]:
             opened = [*self._close(), *self._begin_item(event)]
@@ -165,7 +151,7 @@ class _Answer:
             part["logprobs"] += entries
         return [*opened, delta]
 
-    def _begin_item(self, event: Event) -> Events:
+    def _begin_item(self, event: Event) -> EventList:
         item = _opening(event)
         self.response["output"].append(item)
         index = len(self.response["output"]) - 1
@@ -179,7 +165,7 @@ class _Answer:
         where = {"item_id": item["id"], "output_index": index, "content_index": 0}
         return [added, {"type": "response.content_part.added", **where, "part": copy.deepcopy(part)}]
 
-    def _close(self, status: str = "completed") -> Events:
+    def _close(self, status: str = "completed") -> EventList:
         """End the open item."""
         item, index = self._open, len(self.response["output"]) - 1
         if item is None:
@@ -198,7 +184,7 @@ class _Answer:
             done,
         ]
 
-    def _ended(self, chunk: Chunk) -> Events:
+    def _ended(self, chunk: Chunk) -> EventList:
         status = "incomplete" if self._replies.finish_reason(chunk) == "length" else "completed"
         closed = self._close(status)
         self.response |= {"status": status, "completed_at": int(time.time()), "usage": self._usage(chunk.usage)}

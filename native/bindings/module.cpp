@@ -242,6 +242,7 @@ void bind_attention(py::module_& m);  // attention.cpp
 void bind_ceilings(py::module_& m);   // ceilings.cpp
 void bind_program(py::module_& m);    // program.cpp
 void bind_relay(py::module_& m);      // relay.cpp
+void bind_sampling(py::module_& m);   // sampling.cpp
 void bind_training(py::module_& m);   // training.cpp
 
 PYBIND11_MODULE(_native, m) {
@@ -295,6 +296,12 @@ PYBIND11_MODULE(_native, m) {
              }),
              py::keep_alive<1, 9>())
         .def_property_readonly("nbytes", &kt::Experts::bytes)
+        .def("asked",
+             [](const kt::Experts& self) {
+                 std::vector<uint64_t> counts(self.count());
+                 for (size_t i = 0; i < counts.size(); ++i) counts[i] = self.asked(i);
+                 return counts;
+             })
         .def("load", &load_experts)
         .def("places", &expert_places)
         .def(
@@ -308,5 +315,6 @@ PYBIND11_MODULE(_native, m) {
             py::call_guard<py::gil_scoped_release>());
     bind_program(m);
     bind_relay(m);
+    bind_sampling(m);
     bind_training(m);
 }

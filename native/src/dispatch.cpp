@@ -101,6 +101,9 @@ void fill_empty(LayerOps& out, const LayerOps& below) {
     fill_empty(out.rotate, below.rotate);
     fill_empty(out.route, below.route);
     for (size_t i = 0; i < kCombinations; ++i) fill_empty(out.combine[i], below.combine[i]);
+    fill_empty(out.tops, below.tops);
+    fill_empty(out.weigh, below.weigh);
+    fill_empty(out.pick, below.pick);
 }
 
 Kernels resolve(const Tier& top, Features features) {

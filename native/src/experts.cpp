@@ -107,7 +107,8 @@ Experts::Experts(Pool& pool, const Kernels& kernels, size_t count, size_t hidden
       hidden_(hidden),
       intermediate_(intermediate),
       gating_(gating),
-      experts_(count) {
+      experts_(count),
+      asked_(count) {
     if (count == 0 || hidden == 0 || intermediate == 0) {
         throw std::invalid_argument("the number of experts, hidden and intermediate must be positive");
     }
@@ -752,6 +753,12 @@ void Experts::forward(Pool::Lease& lease, const ExpertsCall& call) const {
     size_t from[kFormatSlots] = {};
     for (size_t f = 0; f < kFormatSlots && kernels_.formats[f].info; ++f) from[f] = kernels_.prefill_from(f);
     uint8_t* elsewhere = nullptr;
+    for (size_t i = 0; i < call.tokens * call.slots; ++i) {
+        const auto index = static_cast<uint64_t>(call.ids[i]);  // a negative one is too big
+        if (index >= asked_.size()) continue;
+        std::atomic<uint64_t>& asked = asked_[index];  // with the lease there is one writer
+        asked.store(asked.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
     if (call.elsewhere) {  // routing counts and then places: between the two, nothing may change
         elsewhere = lease.scratch<uint8_t>(kElsewhere, experts_.size());
         std::copy_n(call.elsewhere, experts_.size(), elsewhere);

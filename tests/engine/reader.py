@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import ClassVar
 
 import torch
 
@@ -32,6 +33,7 @@ class Reader:
     POISON = 2
     vocab = VOCAB
     eos_ids = frozenset({1})
+    experts: ClassVar = {}
 
     def __init__(self, page=4, max_context=64, max_tokens=24, shareable=True, delay=0.0, ballast=0):
         self.page, self.max_context, self.max_tokens, self.shareable = page, max_context, max_tokens, shareable

@@ -11,30 +11,17 @@ from reader import Reader, answer_to
 from tinymodel import Scripted, byte_tokens
 
 from kt_core import kernels
-from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
 from kt_core.engine.pace import LEAST, SLOWER, Pace
 from kt_core.engine.runners import runner_for
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.stream import QueueFull
+from kt_core.errors import UsageError
 from kt_core.models import resolve
 from kt_core.types import Request, Sampling
 from kt_core.weights import open_weights
 
 GREEDY = Sampling(temperature=0.0)
-
-
-@pytest.fixture
-def start():
-    engines = []
-
-    def make(runner, **options):
-        engines.append(Engine(runner, tinymodel.tokenizer(), **options))
-        return engines[-1]
-
-    yield make
-    for engine in engines:
-        engine.close(5)
 
 
 def ask(tokens, count, id="r", **fields):
@@ -296,6 +283,28 @@ def deterministic():
     kernels.set_deterministic(False)
 
 
+def test_a_model_with_its_own_caches_has_no_scores_of_prompts(start):
+    with pytest.raises(UsageError) as e:
+        start(OwnCacheRunner(tinymodel.model(), 256)).submit(ask([4, 5, 6], 1, logprobs=0, echo=True))
+    assert e.value.key == "engine.no_scores"
+
+
+def test_expert_use_by_layer(start, injected):
+    """Each computed token asks as many experts of each layer as the model takes."""
+    engine = start(runner_for(injected, 256))
+    before = engine.experts()
+    finish(engine.submit(ask(list(range(4, 54)), 3)))
+    after, config = engine.experts(), injected.config
+    assert after["layers"] == before["layers"] == list(range(config.num_hidden_layers))
+    for old, new in zip(before["asked"], after["asked"], strict=True):
+        grown = [b - a for a, b in zip(old, new, strict=True)]
+        assert len(grown) == config.num_experts and min(grown) >= 0
+        # Behind the last layer's attention only the rows go on whose logits are wanted.
+        computed = 1 + 2 if new is after["asked"][-1] else 50 + 2
+        assert sum(grown) == computed * config.num_experts_per_tok
+    assert after["elsewhere"] == [[]] * config.num_hidden_layers
+
+
 @pytest.mark.parametrize("kind", ["paged", "rounded", "own"])
 def test_answers_alone_and_in_a_busy_batch(start, injected, deterministic, kind):
     """Greedy and seeded answers, prompts with common beginnings, too few pages: the same tokens as alone and uncached."""
@@ -308,7 +317,8 @@ def test_answers_alone_and_in_a_busy_batch(start, injected, deterministic, kind)
         own = [rng.randrange(4, 290) for _ in range(rng.randrange(40, 60))]
         sampling = GREEDY if number % 2 else Sampling(temperature=0.8, top_p=0.9, seed=number)
         tokens = common[: (0, 0, 0, 0, 64, 70, 64, 0)[number]] + own
-        requests.append(ask(tokens, rng.randrange(40, 70), str(number), sampling=sampling, logprobs=0))
+        fields = {"sampling": sampling, "logprobs": 0, "echo": number == 6 and kind != "own"}
+        requests.append(ask(tokens, rng.randrange(40, 70), str(number), **fields))
 
     alone = start(runner, max_running=1)
     expected = []
@@ -325,6 +335,9 @@ def test_answers_alone_and_in_a_busy_batch(start, injected, deterministic, kind)
         assert [t for c in found for t in c.tokens] == [t for c in chunks for t in c.tokens]
         ours, theirs = ([lp.logprob for c in part for lp in c.logprobs] for part in (found, chunks))
         assert ours == pytest.approx(theirs, abs=1e-4)
+        ours, theirs = ([lp.logprob for c in part for lp in c.prompt] for part in (found, chunks))
+        assert ours == pytest.approx(theirs, abs=1e-4, nan_ok=True)
+        assert len(ours) == (len(stream.prompt) if stream.request.echo else 0)
     slots = busy.slots()
     assert slots["preempted"] > 0 and slots["pages"]["available"] == 7
     assert any(hits) == (kind != "own")

@@ -140,17 +140,13 @@ def test_a_page_that_changed_while_it_was_written_is_not_kept(tmp_path):
 
 
 @pytest.fixture
-def start(tmp_path):
-    engines = []
+def start(start, tmp_path):
+    """Engines with a tier on disk."""
 
     def make(runner, folder=None, **options):
-        folder = folder or Folder(tmp_path, b"reader", runner.page_bytes, 1 << 30)
-        engines.append(Engine(runner, tinymodel.tokenizer(), disk=folder, **options))
-        return engines[-1]
+        return start(runner, disk=folder or Folder(tmp_path, b"reader", runner.page_bytes, 1 << 30), **options)
 
-    yield make
-    for engine in engines:
-        engine.close(5)
+    return make
 
 
 def written(engine):

@@ -8,26 +8,12 @@ import tinymodel
 import torch
 from tinymodel import Scripted, byte_tokens
 
-from kt_core.engine.engine import Engine
 from kt_core.engine.stream import Closed, QueueFull
 from kt_core.errors import UsageError
 from kt_core.types import Request, Sampling
 
 GREEDY = Sampling(temperature=0.0)
 TEXT = "stop and think: 🦊 the world"
-
-
-@pytest.fixture
-def start():
-    engines = []
-
-    def make(runner, **options):
-        engines.append(Engine(runner, tinymodel.tokenizer(), **options))
-        return engines[-1]
-
-    yield make
-    for engine in engines:
-        engine.close()
 
 
 def ask(id="r", **fields):

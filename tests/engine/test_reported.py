@@ -11,25 +11,19 @@ from test_runner import small
 
 from kt_core import kernels
 from kt_core.engine.disk import Folder
-from kt_core.engine.engine import Engine
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.errors import UsageError
 from kt_core.types import Request, Sampling
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(start, tmp_path):
     """Engines with a tier on disk that all of them share."""
-    engines = []
 
     def make(runner, folder=tmp_path, **options):
-        disk = Folder(folder, b"a model", runner.page_bytes, 1 << 30) if folder else None
-        engines.append(Engine(runner, tinymodel.tokenizer(), disk=disk, **options))
-        return engines[-1]
+        return start(runner, disk=Folder(folder, b"a model", runner.page_bytes, 1 << 30) if folder else None, **options)
 
-    yield make
-    for engine in engines:
-        engine.close(5)
+    return make
 
 
 @pytest.fixture

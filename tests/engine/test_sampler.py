@@ -8,9 +8,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kt_core.engine import sampler
+from kt_core.kernels.native import load
+from kt_core.kernels.sampling import candidates, choose, largest
 from kt_core.types import Sampling
 
 VOCAB = 40
+TIERS = [
+    "scalar",
+    *(tier["name"] for tier in load().tiers() if tier["runnable"] and tier["name"] in ("avx2", "avx512")),
+]
 
 
 def reference(logits: np.ndarray, s: Sampling, prompt: list[int], answer: list[int]) -> np.ndarray:
@@ -68,7 +74,7 @@ def ours(logits: np.ndarray, s: Sampling, prompt: list[int], answer: list[int]) 
     state = sampler.start(s, prompt, len(logits))
     for token in answer:
         state.add(token)
-    ids, probabilities = sampler.candidates(sampler.penalize(logits, s, state), s)
+    ids, probabilities = candidates(sampler.penalize(logits, s, state), s)
     out = np.zeros(len(logits))
     out[ids] = probabilities / probabilities.sum(dtype=np.float64)
     return out
@@ -106,14 +112,14 @@ def test_distribution(seed, temperature, top_k, top_p, min_p, frequency, presenc
 
 
 def test_top_k_of_equal_logits_keeps_exactly_k():
-    ids, probabilities = sampler.candidates(np.zeros(VOCAB, np.float32), Sampling(top_k=5))
+    ids, probabilities = candidates(np.zeros(VOCAB, np.float32), Sampling(top_k=5))
     assert ids.tolist() == [0, 1, 2, 3, 4]
     assert (probabilities / probabilities.sum()).tolist() == pytest.approx([0.2] * 5)
 
 
 @pytest.mark.parametrize("vocab", [900, 5000, 50000])
 def test_top_p_of_equal_tokens(vocab):
-    ids, _ = sampler.candidates(np.zeros(vocab, np.float32), Sampling(top_p=0.5))
+    ids, _ = candidates(np.zeros(vocab, np.float32), Sampling(top_p=0.5))
     # vocab/2 times 1/vocab may round to just below one half.
     assert ids.tolist() in (list(range(vocab // 2)), list(range(vocab // 2 + 1)))
 
@@ -143,10 +149,9 @@ def test_frequencies(fields):
     state = sampler.start(Sampling(seed=5), prompt, vocab)
     for token in answer:
         state.add(token)
-    ids, probabilities = sampler.candidates(sampler.penalize(logits, s, state), s)
-    counts = np.bincount(
-        [int(ids[sampler.draw(probabilities, state.generator)]) for _ in range(draws)], minlength=vocab
-    )
+    row = sampler.penalize(logits, s, state)
+    drawn = choose([(row, s, uniform) for uniform in state.generator.random(draws)])
+    counts = np.bincount([token for token, _ in drawn], minlength=vocab)
     assert (counts[expected == 0] == 0).all()
     likely = draws * expected >= 8  # the others count together
     counts = np.append(counts[likely], counts[~likely].sum())
@@ -170,27 +175,66 @@ def test_found_by_columns_is_what_sorting_finds(vocab):
             values[random.random(vocab) < 0.99] = -np.inf
         expected = [token for token in np.argsort(-values, kind="stable") if values[token] > -np.inf]
         for k in {1, min(7, vocab), min(300, vocab), vocab}:
-            assert sampler.largest(values, k).tolist() == expected[:k], (kind, k)
+            assert largest(values, k).tolist() == expected[:k], (kind, k)
 
 
 @pytest.mark.parametrize("mass", [0.0, 0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("kind", ["wide", "narrow", "ties"])
 def test_the_nucleus_is_what_sorting_finds(kind, mass):
     values = np.random.default_rng(7).normal(size=5000)
-    values = {"wide": values * 5, "narrow": values * 0.01, "ties": values.round()}[kind]
-    probabilities = np.exp(values).astype(np.float32) / np.float32(np.exp(values).sum())
-    order = np.argsort(-probabilities, kind="stable")
-    sums = np.cumsum(probabilities[order], dtype=np.float64)
-    assert abs(sums - mass).min() > 1e-8
-    found = sampler._nucleus(probabilities, mass)
-    assert sorted(found) == sorted(order[: int(np.searchsorted(sums, mass)) + 1])
+    values = {"wide": values * 5, "narrow": values * 0.01, "ties": values.round()}[kind].astype(np.float32)
+    exact = np.exp(values.astype(np.float64))
+    order = np.argsort(-values, kind="stable")
+    sums = np.cumsum(exact[order]) / exact.sum()
+    assert abs(sums - mass).min() > 1e-7
+    ids, _ = candidates(values, Sampling(top_p=mass))
+    assert sorted(ids) == sorted(order[: int(np.searchsorted(sums, mass)) + 1])
 
 
 def test_draws_only_what_has_a_probability():
-    generator = np.random.default_rng(3)
-    probabilities = np.zeros(1000, np.float32)
-    probabilities[[0, 400, 999]] = np.array([1e-30, 0.5, 0.5], np.float32)
-    assert {sampler.draw(probabilities, generator) for _ in range(200)} == {400, 999}
+    logits = np.full(1000, -np.inf, np.float32)
+    logits[[0, 400, 999]] = [-69.0, 0.0, 0.0]  # the first one's chance is 1e-30
+    uniforms = [0.0, *np.random.default_rng(3).random(200), np.nextafter(1.0, 0.0)]
+    tokens = [token for token, _ in choose([(logits, Sampling(), uniform) for uniform in uniforms])]
+    assert tokens[0] == 0 and set(tokens[1:]) == {400, 999}
+
+
+@pytest.mark.parametrize("fall", [1.3, 2.2])
+@pytest.mark.parametrize("fields", [*SAMPLERS[:5], {"typical_p": 0.9}, {"top_k": 800, "typical_p": 0.5}], ids=str)
+def test_every_tier_chooses_the_same_of_a_large_vocabulary(fields, fall):
+    """Their exponentials differ in the last place, which parts them in one draw of a million."""
+    random, vocab = np.random.default_rng(5), 151_936
+    ranks = -fall * np.log(np.arange(1, vocab + 1))
+    logits = (random.permutation(ranks) + random.normal(0, 0.1, vocab)).astype(np.float32)
+    rows = [(logits, Sampling(**fields), uniform) for uniform in random.random(20)]
+    found = {tier: choose(rows, tier) for tier in TIERS}
+    assert len({tuple(chosen) for chosen in found.values()}) == 1
+    ids, weights = candidates(logits, Sampling(**fields))
+    share = weights / weights.sum(dtype=np.float64)
+    expected = _probabilities(logits, Sampling(**fields))
+    np.testing.assert_allclose(share, expected[ids], rtol=1e-4, atol=1e-12)
+    assert expected[ids].sum() == pytest.approx(1.0, abs=1e-5)
+
+
+def _probabilities(logits, s):
+    """As `reference`, in arrays: a hundred and fifty thousand tokens in its loops take a minute."""
+    order = np.argsort(-logits, kind="stable")
+    share = np.exp((logits.astype(np.float64)[order] - logits.max()) / s.temperature)
+    kept = np.ones(len(order), bool)
+    if s.top_k:
+        kept[s.top_k :] = False
+    share = share * kept / (share * kept).sum()
+    if s.top_p < 1:
+        share[int(np.searchsorted(np.cumsum(share), s.top_p)) + 1 :] = 0
+    share[share < s.min_p * share.max()] = 0
+    share /= share.sum()
+    if s.typical_p < 1:
+        information = -np.log(np.maximum(share, 1e-300))
+        nearest = np.argsort(abs(information - (share * information).sum()), kind="stable")
+        share[nearest[int(np.searchsorted(np.cumsum(share[nearest]), s.typical_p)) + 1 :]] = 0
+    out = np.zeros(len(order))
+    out[order] = share / share.sum()
+    return out
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -87,6 +87,7 @@ class Scripted:
 
     page = 16
     page_bytes = 0
+    experts: ClassVar = {}
     shareable = False
     max_tokens = 512
 

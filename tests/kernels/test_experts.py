@@ -118,6 +118,15 @@ def test_masked_ids_contribute_nothing():
     assert (y[5] == 0).all()
 
 
+def test_counts_of_what_was_asked():
+    """Also of experts elsewhere or not loaded; never of ids that are none."""
+    layer = Experts(5, 8, 4, elsewhere=torch.tensor([False, True, False, False, False]))
+    ids = np.array([[0, 1], [1, -1], [5, 3], [2**40, 1]], np.int64)
+    for times in (1, 2):
+        call(layer, cases.inputs(4, 8), ids, np.ones((4, 2), np.float32))
+        assert layer.asked == [times, 3 * times, 0, times, 0]
+
+
 def test_no_tokens_no_slots_nothing_loaded():
     layer, _ = build(("F32",) * 3, 2, 8, 4)
     assert call(layer, np.zeros((0, 8), np.float32), *route(0, 2, 2)).shape == (0, 8)

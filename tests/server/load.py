@@ -1,7 +1,8 @@
-"""Clients that come and go: python tests/server/load.py [SECONDS] [CLIENTS] runs them for long and reports.
+"""Clients that come and go: python tests/server/load.py SECONDS CLIENTS runs them for long and reports.
 
-Each picks a prompt whose greedy answer is known, streams it, and sometimes leaves, asks for a time limit that passes, or
-sends what no server can take. Whoever stays must get the known answer.
+Each picks a prompt whose greedy answer is known, streams it, and sometimes leaves, before the answer or in the middle of it, asks
+for a time limit that passes, or sends what no server can take. Whoever stays must get the known answer. They run in a process
+of their own, as clients do.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import json
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -34,13 +36,15 @@ class Clients:
 
     async def _client(self, http, rng):
         while time.monotonic() < self._end:
-            kind = rng.choice(["stay"] * 5 + ["whole", "leave", "limit", "bad"])
+            kind = rng.choice(["stay"] * 5 + ["whole", "leave", "early", "limit", "bad", "broken"])
             self.kinds[kind] = self.kinds.get(kind, 0) + 1
             number = rng.randrange(len(self._prompts))
             body = {"prompt": self._prompts[number], "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
             if kind == "bad":
                 body[rng.choice(["max_tokens", "n", "temperature"])] = -1
                 assert (await http.post("/v1/completions", json=body)).status_code == 400
+            elif kind == "broken":
+                assert (await http.post("/v1/completions", content=json.dumps(body)[:-9])).status_code == 400
             elif kind == "limit":
                 answer = await http.post("/v1/completions", json={**body, "timeout": 0.01})
                 assert answer.status_code in (200, 429, 504), answer.text
@@ -48,13 +52,15 @@ class Clients:
                 answer = await http.post("/v1/completions", json=body)
                 assert answer.status_code == 429 or answer.json()["choices"][0]["text"] == self._expected[number]
             else:
-                await self._stream(http, rng, body, number, kind == "leave")
+                await self._stream(http, rng, body, number, kind)
 
-    async def _stream(self, http, rng, body, number, leave):
+    async def _stream(self, http, rng, body, number, kind):
         text, before = "", None
         async with http.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
             if answer.status_code == 429:
                 await asyncio.sleep(0.05)
+                return
+            if kind == "early":
                 return
             async for line in answer.aiter_lines():
                 if not line.startswith("data: {"):
@@ -63,7 +69,7 @@ class Clients:
                 now = time.monotonic()
                 self.between += [] if before is None else [now - before]
                 before = now
-                if leave and rng.random() < 0.2:
+                if kind == "leave" and rng.random() < 0.2:
                     return
         assert text == self._expected[number]
 
@@ -90,6 +96,17 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+def clients() -> None:
+    """The clients' process: what to do as JSON on standard input, what was seen on standard output."""
+    told = json.load(sys.stdin)
+    count = told.pop("count")
+    found = Clients(**told)
+    asyncio.run(found.run(count))
+    between = sorted(found.between)
+    ms = [1e3 * value for value in (statistics.median(between), between[int(0.99 * len(between))], between[-1])]
+    json.dump({"kinds": found.kinds, "ms": ms, "events": len(between)}, sys.stdout)
+
+
 def main() -> None:
     seconds, count = float(sys.argv[1]), int(sys.argv[2])
     sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))
@@ -104,18 +121,23 @@ def main() -> None:
     engine = Engine(tinymodel.runner(), tinymodel.tokenizer(), pages=48, max_running=8)
     server, (prompts, expected) = Running(State("tiny/model", engine=engine)), known(engine)
     for part in range(4):
-        clients = Clients(server.url, prompts, expected, seconds / 4)
-        asyncio.run(clients.run(count))
+        told = {"url": server.url, "prompts": prompts, "expected": expected, "seconds": seconds / 4, "count": count}
+        done = subprocess.run(
+            [sys.executable, __file__, "clients"], input=json.dumps(told), text=True, stdout=subprocess.PIPE, check=True
+        )
+        found = json.loads(done.stdout)
         server.wait_idle()
-        between = sorted(clients.between)
-        ms = [1e3 * value for value in (statistics.median(between), between[int(0.99 * len(between))])]
+        slots = engine.slots()
+        assert not slots["running"] and not slots["waiting"]
+        assert slots["pages"]["available"] == slots["pages"]["count"]
+        middle, late, longest = found["ms"]
         sys.stdout.write(
-            f"part {part}: {clients.kinds}, {resident() / 2**20:.1f} MiB, between tokens {ms[0]:.1f} ms, p99 {ms[1]:.1f} ms, "
-            f"{engine.slots()['preempted']} preempted, {engine.slots()['pages']}\n"
+            f"part {part}: {found['kinds']}, {found['events']} events, {resident() / 2**20:.1f} MiB, between tokens "
+            f"{middle:.1f} ms, p99 {late:.1f} ms, longest {longest:.0f} ms, {slots['preempted']} preempted\n"
         )
         sys.stdout.flush()
     server.close()
 
 
 if __name__ == "__main__":
-    main()
+    clients() if sys.argv[1] == "clients" else main()

@@ -52,7 +52,7 @@ def incomplete(response):
     return {"incomplete": "length", "completed": "stop"}[response["status"]]
 
 
-ANTHROPIC = {"end_turn": "stop", "max_tokens": "length", None: None}
+ANTHROPIC = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", None: None}
 DIALECTS = {
     "chat": Dialect(
         "/v1/chat/completions", "messages", "max_tokens", "stop",

@@ -122,7 +122,7 @@ def test_top_logprobs_needs_logprobs(server):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"echo": True, "logprobs": 0}, {"suffix": "x"}, {"best_of": 2}, {"prompt": ["a", "b"]}, {"prompt": 5}, {"prompt": []},
+        {"max_tokens": 0}, {"echo": True, "logprobs": 21}, {"suffix": "x"}, {"best_of": 2}, {"prompt": ["a", "b"]}, {"prompt": 5}, {"prompt": []},
         {"prompt": [[1, 2], [3]]}, {"prompt": [1, "a"]}, {"prompt": None}, {"prompt": [99999]}, {"prompt": [True]},
     ],
     ids=str,

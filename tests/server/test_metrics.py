@@ -46,6 +46,24 @@ def test_counts_agree_with_usage(serve):
     assert 0 <= value(found, "vllm:kv_cache_usage_perc") < 1 and value(found, "kt_pages_cached") >= 2
 
 
+def test_experts_by_layer(serve):
+    server = serve()
+    server.engine._runner.experts = {1: Asked([10, 30, 0, 20]), 4: Asked([0, 0, 0, 0])}
+    found = figures(server)
+    names = ("experts_asked_total", "experts_busiest_share", "experts_for_half")
+    assert [value(found, f"kt_{name}", layer="1") for name in names] == [60, 0.5, 1]
+    assert [value(found, f"kt_{name}", layer="4") for name in names] == [0, 0, 0]
+    told = server.http.get("/v1/kt/experts").json()
+    assert told == {"layers": [1, 4], "asked": [[10, 30, 0, 20], [0] * 4], "elsewhere": [[], []]}
+
+
+class Asked:
+    elsewhere = None
+
+    def __init__(self, asked):
+        self.asked = asked
+
+
 def test_times_are_the_engines(serve):
     """Five tokens a step apart: the sum of what lies between them is the whole of the decode."""
     server = serve(Scripted(byte_tokens("abcde"), delay=0.01))

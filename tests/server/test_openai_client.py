@@ -133,7 +133,7 @@ def test_chat_logprobs(serve, client_of, temperature):
     # One logit is 20 above the others: its share is 1 / (1 + (V-1) e^-10), whatever the temperature.
     expected = -math.log1p((len(tinymodel.tokenizer()) - 1) * math.exp(-20))
     for entry in content:
-        assert entry.logprob == pytest.approx(expected, rel=1e-5)
+        assert entry.logprob == pytest.approx(expected, abs=2e-7)
         assert len(entry.top_logprobs) == 4 and entry.top_logprobs[0].token == entry.token
         assert sum(math.exp(t.logprob) for t in entry.top_logprobs) <= 1
     chunks = client.chat.completions.create(**fields, stream=True)
@@ -221,6 +221,46 @@ def test_echo(client, server, prompt):
         for choice in chunk.choices:
             streamed[choice.index] += choice.text
     assert streamed == [said + answer for answer in answers]
+
+
+def test_log_probabilities_of_the_prompt(client, server):
+    """Those of transformers' own model, in as many pieces as the prompt takes, and although the prompt is cached."""
+    import tinymodel
+    import torch
+
+    prompt = [5 + i * 7 % 250 for i in range(150)]
+    with torch.inference_mode():
+        expected = tinymodel.model()(input_ids=torch.tensor([prompt])).logits[0].log_softmax(-1)
+    fields = {"model": "tiny/model", "prompt": prompt, "logprobs": 2, "echo": True, "temperature": 0}
+    for limit, choices in ((0, 1), (3, 2)):
+        answer = client.completions.create(**fields, max_tokens=limit, n=choices)
+        assert answer.usage.prompt_tokens_details.cached_tokens == 0 and len(answer.choices) == choices
+        for choice in answer.choices:
+            found = choice.logprobs
+            assert "".join(found.tokens) == choice.text or "\ufffd" in choice.text
+            assert len(found.tokens) == len(found.text_offset) == 150 + limit and choice.finish_reason == "length"
+            assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
+            exact = [float(expected[i, token]) for i, token in enumerate(prompt[1:])]
+            assert found.token_logprobs[1:150] == pytest.approx(exact, abs=0.05)  # keys and values are bfloat16
+            assert all(
+                max(top.values()) >= value
+                for top, value in zip(found.top_logprobs[1:], found.token_logprobs[1:], strict=True)
+            )
+    plain = client.completions.create(**{**fields, "echo": False}, max_tokens=3).choices[0]
+    assert found.token_logprobs[150:] == pytest.approx(plain.logprobs.token_logprobs, abs=0.05)
+    streamed = []
+    for chunk in client.completions.create(**fields, max_tokens=3, stream=True):
+        streamed += chunk.choices[0].logprobs.token_logprobs if chunk.choices[0].logprobs else []
+    assert streamed[1:] == pytest.approx(found.token_logprobs[1:], abs=0.05) and len(streamed) == 153
+
+
+def test_the_offsets_of_a_text_count_no_token_before_it(client):
+    answer = client.completions.create(model="tiny/model", prompt="hello", logprobs=0, echo=True, max_tokens=0)
+    found = answer.choices[0].logprobs
+    assert answer.choices[0].text == "hello" and found.tokens[0] == "<|bos|>"
+    assert [
+        "hello"[at:][: len(token)] for at, token in zip(found.text_offset[1:], found.tokens[1:], strict=True)
+    ] == found.tokens[1:]
 
 
 def test_logprobs_do_not_depend_on_how_tokens_are_chosen(client):

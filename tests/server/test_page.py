@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import browser
 import pytest
+import torch
 from browser import SIZES, TAGS, Watched
 from live import error_of
 from playwright.sync_api import Error, expect
@@ -33,6 +34,13 @@ HOSTILE = """<img src=x onerror="hit=1"> <script>hit=1</script> <svg/onload=hit=
 </code></pre><script>hit=1</script>
 ```
 """
+
+
+class Asked:
+    """As much of a layer's experts as the engine looks at."""
+
+    def __init__(self, asked, elsewhere=None):
+        self.asked, self.elsewhere = asked, None if elsewhere is None else torch.tensor(elsewhere)
 
 
 @pytest.fixture
@@ -278,6 +286,37 @@ def test_the_panel(visit, ask):
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
     button.click()
     expect(panel).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", SIZES)
+def test_the_map_of_expert_use(visit, ask, width):
+    """Two layers of 4 and 2 experts: pixels are told apart by their counts, and by where an expert is computed."""
+    server = ask("Hi")
+    server.engine._runner.experts = {3: Asked([30, 10, 0, 0]), 5: Asked([1, 1], [False, True])}
+    seen = visit(server, width)
+    if width < 900:  # wider ones begin with the panel
+        seen.page.locator("#open").click()
+    heat = seen.page.locator("canvas.heat")
+    expect(heat).to_have_attribute("aria-label", re.compile("Asked 42 times; the busiest took 75.0 %.*2.4 % of all"))
+    pixels = seen.page.evaluate(
+        "() => { const map = document.querySelector('canvas.heat');"
+        " return [map.width, map.height, [...map.getContext('2d').getImageData(0, 0, map.width, map.height).data]] }"
+    )
+    assert pixels[:2] == [4, 2]
+    cells = [pixels[2][i : i + 4] for i in range(0, len(pixels[2]), 4)]
+    alpha = [cell[3] for cell in cells]
+    assert alpha[0] > alpha[1] > alpha[2] == alpha[3] > 0 and alpha[4] == alpha[5] and alpha[6] == alpha[7] == 0
+    assert cells[4][1] > cells[4][0] and cells[5][0] > cells[5][1]  # green here, orange elsewhere
+    box = heat.bounding_box()
+    heat.hover(position={"x": box["width"] * 0.1, "y": box["height"] * 0.2})
+    expect(heat).to_have_attribute("title", "layer 3, expert 0: asked 30 times, 75.0 %")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_no_map_without_experts(visit, ask):
+    seen = visit(ask("Hi"))
+    expect(seen.page.locator("#panel")).to_contain_text("Since the start")
+    assert seen.page.locator("canvas").count() == 0
 
 
 def test_while_the_model_loads(visit, serve):

@@ -1,12 +1,13 @@
 """What computes steps, and which of them a model gets."""
 
 import logging
+import re
 from functools import partial
 from typing import Any
 
 import torch
 
-from kt_core import programs
+from kt_core import kernels, programs
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts, Unfit
 from kt_core.engine.runners.fitting import paged_runner
 from kt_core.engine.runners.hybrid import HybridRunner
@@ -14,6 +15,7 @@ from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.runners.program import ProgramRunner
 from kt_core.engine.step import Runner
 from kt_core.operators.crossing import Crossing
+from kt_core.operators.experts import Experts
 
 __all__ = ["device_runner_for", "runner_for"]
 
@@ -25,6 +27,18 @@ def runner_for(model: Any, max_context: int | None = None, dtype: torch.dtype = 
     else module by module, on pages of `dtype` where its attention can be had on them, else with a cache of its own for
     each sequence. Numbers decide what fits; the reasons are logged.
     """
+    runner = _fastest(model, max_context, dtype)
+    runner.experts = _experts(model)
+    return runner
+
+
+def _experts(model: Any) -> dict[int, kernels.Experts]:
+    """The routed experts that kt computes, by the number of their layer."""
+    found = (module for module in model.modules() if isinstance(module, Experts))
+    return {int(re.findall(r"\.(\d+)\.", module.key)[0]): module.kernel for module in found}
+
+
+def _fastest(model: Any, max_context: int | None, dtype: torch.dtype) -> Runner:
     try:
         runner: Runner = ProgramRunner(programs.build(model), Facts(model, max_context).max_context, dtype)
         log.info("a step is one native call")

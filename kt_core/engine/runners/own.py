@@ -10,7 +10,7 @@ from transformers import DynamicCache
 from kt_core import kernels
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts
 from kt_core.engine.runners.states import States, copied, paths_of
-from kt_core.engine.step import Step
+from kt_core.engine.step import NO_EXPERTS, Step
 from kt_core.events import one_line
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class OwnCacheRunner:
     page = PAGE
     page_bytes = 0
     shareable = False
+    experts = NO_EXPERTS
     storage: tuple[torch.Tensor, ...] = ()
     max_tokens = MAX_TOKENS
 

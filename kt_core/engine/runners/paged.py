@@ -10,7 +10,7 @@ from torch import nn
 
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts, Unfit
 from kt_core.engine.runners.interface import PAGED, attending
-from kt_core.engine.step import Step
+from kt_core.engine.step import NO_EXPERTS, Step
 from kt_core.kernels.attention import PageLayout, attend, new_pages, write
 
 PAGE = 64
@@ -41,6 +41,7 @@ class PagedRunner:
 
     page = PAGE
     shareable = True
+    experts = NO_EXPERTS
     max_tokens = MAX_TOKENS
 
     def __init__(

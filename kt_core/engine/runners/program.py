@@ -2,7 +2,7 @@
 
 import torch
 
-from kt_core.engine.step import Step
+from kt_core.engine.step import NO_EXPERTS, Step
 from kt_core.kernels.attention import new_pages
 from kt_core.programs import Program
 
@@ -18,6 +18,7 @@ class ProgramRunner:
     """
 
     shareable = True
+    experts = NO_EXPERTS
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { $, el } from "./dom.js";
+import { experts } from "./experts.js";
 import { bytes, number, t } from "./texts.js";
 
 const EVERY = 2000; // ms between two looks, while somebody can see the page
@@ -27,7 +28,10 @@ export async function look() {
   try {
     const info = await json("v1/kt/info");
     $("model").textContent = `${info.model}: ${info.ready ? t("ready") : t("loading", await stage())}`;
-    if (info.ready && !panel.hidden) draw(info, await json("slots"), figures(await (await call("metrics")).text()));
+    if (info.ready && !panel.hidden) {
+      const counted = figures(await (await call("metrics")).text());
+      draw(info, await json("slots"), counted, experts(await json("v1/kt/experts")));
+    }
   } catch (error) {
     $("model").textContent = error instanceof TypeError ? t("gone") : error.message; // fetch throws no other
   }
@@ -52,8 +56,9 @@ function figures(text) {
   return found;
 }
 
-function draw(info, slots, counted) {
+function draw(info, slots, counted, map) {
   live.replaceChildren(now(slots, counted), memory(info.memory, slots.pages), counters(counted));
+  if (map) live.append(el("section", {}, el("h2", {}, t("experts_map")), map));
   if (started === info.started) return;
   started = info.started;
   const stored = Object.entries(info.spec?.bytes_by_part ?? {}).sort((one, other) => other[1] - one[1]);

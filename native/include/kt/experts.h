@@ -2,6 +2,8 @@
 // or act(up_e x), each product with its bias.
 #pragma once
 
+#include <atomic>
+
 #include "kt/matrix.h"
 
 namespace kt {
@@ -56,6 +58,9 @@ class Experts {
     size_t intermediate() const { return intermediate_; }
     size_t bytes() const;
     const Kernels& kernels() const { return kernels_; }
+    // How often each expert was asked for a token, since the layer was made, also where it is elsewhere; what
+    // is counted in a call may be seen from its beginning on.
+    uint64_t asked(size_t index) const { return asked_[index].load(std::memory_order_relaxed); }
 
     // Packs experts first, first + 1, ...; loading one again replaces it. Throws std::invalid_argument for a
     // wrong shape or index, and for a gate where there is none or none where there is one.
@@ -107,6 +112,7 @@ class Experts {
     std::vector<size_t> inner_;  // panels of the intermediate size that begin the parts, and the end
     std::vector<size_t> outer_;  // the same of the hidden size
     std::vector<Expert> experts_;
+    mutable std::vector<std::atomic<uint64_t>> asked_;
 };
 
 }  // namespace kt

@@ -86,6 +86,17 @@ enum class Combination : uint8_t { kAdd, kMultiply, kSigmoidGate, kSiluGate };
 constexpr size_t kCombinations = 4;
 using CombineFn = void (*)(const float* a, const float* b, size_t n, float* out);
 
+// Values of a run of logits.
+constexpr size_t kRun = 256;
+// The largest value of each run of x, -inf below all; false where any is NaN.
+using TopsFn = bool (*)(const float* x, size_t n, float* tops);
+// w[i] = exp((x[i] - top) * factor), 0 below e^-87, for x no larger than top; w may be null. sums: of w, and
+// of w (top - x) factor.
+using WeighFn = void (*)(const float* x, size_t n, float top, float factor, float* w, double* sums);
+// The indices of values that are at least `least`, rising, and how many; `tops` says which runs have any. ids
+// has room for n + 16.
+using PickFn = size_t (*)(const float* x, size_t n, const float* tops, float least, uint32_t* ids);
+
 // A null entry means: use the next runnable tier below.
 struct LayerOps {
     AttendFn attend_f32 = nullptr;
@@ -94,6 +105,9 @@ struct LayerOps {
     RotateFn rotate = nullptr;
     RouteFn route = nullptr;
     CombineFn combine[kCombinations] = {};
+    TopsFn tops = nullptr;
+    WeighFn weigh = nullptr;
+    PickFn pick = nullptr;
 };
 
 }  // namespace kt

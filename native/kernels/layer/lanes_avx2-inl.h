@@ -37,6 +37,16 @@ KT_INLINE float largest(F32x16 a) {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+KT_INLINE uint32_t at_least(F32x16 a, F32x16 b) {
+    const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ));
+    const int hi = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ));
+    return static_cast<uint32_t>(lo) | static_cast<uint32_t>(hi) << 8;
+}
+
+KT_INLINE void put_places(uint32_t lanes, uint32_t first, uint32_t* to) {
+    for (; lanes; lanes &= lanes - 1) *to++ = first + static_cast<uint32_t>(__builtin_ctz(lanes));
+}
+
 KT_INLINE __m256 keep_eight(uint32_t lanes, __m256 x, float other) {
     const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), bit);

@@ -30,6 +30,17 @@ KT_INLINE float largest(F32x16 a) {
     return _mm512_reduce_max_ps(a.v);
 }
 
+KT_INLINE uint32_t at_least(F32x16 a, F32x16 b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
+
+KT_INLINE void put_places(uint32_t lanes, uint32_t first, uint32_t* to) {
+    const __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i all = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(first)));
+    // Compressed in a register: straight to memory takes a hundred cycles on Zen 4.
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), all));
+}
+
 KT_INLINE F32x16 keep(uint32_t lanes, F32x16 x, float other) {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(lanes), _mm512_set1_ps(other), x.v)};
 }

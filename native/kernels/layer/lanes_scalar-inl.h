@@ -51,6 +51,18 @@ KT_INLINE float largest(const F32x16& a) {
     return top;
 }
 
+// A bit for each lane where a >= b; none where either is NaN.
+KT_INLINE uint32_t at_least(const F32x16& a, const F32x16& b) {
+    uint32_t lanes = 0;
+    for (int i = 0; i < 16; ++i) lanes |= static_cast<uint32_t>(a.lane[i] >= b.lane[i]) << i;
+    return lanes;
+}
+
+// first + i for each lane i whose bit is set; of the 16 values at `to` the others may be anything.
+KT_INLINE void put_places(uint32_t lanes, uint32_t first, uint32_t* to) {
+    for (; lanes; lanes &= lanes - 1) *to++ = first + static_cast<uint32_t>(__builtin_ctz(lanes));
+}
+
 // x in the lanes whose bit is set, `other` elsewhere.
 KT_INLINE F32x16 keep(uint32_t lanes, const F32x16& x, float other) {
     F32x16 out;

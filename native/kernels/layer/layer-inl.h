@@ -8,6 +8,8 @@
 #include "rows-inl.h"
 #include "training-inl.h"
 
+#include "logits-inl.h"
+
 namespace kt {
 namespace {
 
@@ -19,6 +21,9 @@ namespace {
     .rotate = rotate,
     .route = route,
     .combine = {add_rows, multiply_rows, gate_rows, silu_rows},
+    .tops = tops,
+    .weigh = weigh,
+    .pick = pick,
 };
 
 constexpr KernelTable with_layer(KernelTable table, const LayerOps& ops) {
