@@ -31,6 +31,11 @@ _kt() {
         --simulate) :; return ;;
         --url) :; return ;;
         --model|-m) :; return ;;
+        --method|-m) :; return ;;
+        --out|-o) :; return ;;
+        --group) COMPREPLY=($(compgen -W '32 64 128' -- "$current")); return ;;
+        --only) :; return ;;
+        --override) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --repeats) :; return ;;
         --shape) :; return ;;
@@ -48,7 +53,7 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat model config quant doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
@@ -64,6 +69,7 @@ _kt() {
         'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system --json --quiet -q --color --help -h' ;;
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
+        'kt quant') words='--method -m --out -o --group --zero-point --only --override --threads --dry-run --yes -y --json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
@@ -81,6 +87,7 @@ _kt() {
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt quant') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
         esac
     fi
     COMPREPLY+=($(compgen -W "$words" -- "$current"))

@@ -37,7 +37,10 @@ class Command(TyperCommand):
             raise
         known = {name for param in options(self, ctx) for name in (*param.opts, *param.secondary_opts)}
         for param in options(self, ctx):
-            if ctx.params.get(param.name) in known:  # "-p --json" asks nobody about "--json"
+            given = ctx.params.get(param.name)
+            if known.intersection(
+                given if isinstance(given, list | tuple) else (given,)
+            ):  # "-p --json" asks nobody about "--json"
                 raise UsageError("cli.needs_value", name=max(param.opts, key=len), command=" ".join(path_of(ctx)))
         return rest
 

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "chat": "chat.help",
     "model": "model.help",
     "config": "cli.config_help",
+    "quant": "quant.help",
     "doctor": "doctor.help",
     "microbench": "microbench.help",
     "version": "cli.version_help",
