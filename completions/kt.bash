@@ -34,6 +34,11 @@ _kt() {
         --url) :; return ;;
         --model|-m) :; return ;;
         --lines|-n) :; return ;;
+        --method|-m) :; return ;;
+        --out|-o) :; return ;;
+        --group) COMPREPLY=($(compgen -W '32 64 128' -- "$current")); return ;;
+        --only) :; return ;;
+        --override) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --prompt) :; return ;;
         --output) :; return ;;
@@ -61,7 +66,7 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat ps stop logs model config doctor bench tune microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat ps stop logs model config quant doctor bench tune microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --detach -d --chat --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --threads --max-running --kv-dtype --from --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--prompt -p --file -f --continue -c --url --model -m --system -s --temperature -t --max-tokens --raw --no-save --json --quiet -q --color --help -h' ;;
@@ -82,6 +87,7 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config profiles') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
+        'kt quant') words='--method -m --out -o --group --zero-point --only --override --threads --dry-run --yes -y --json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt bench') words='inference compare machine moe linear attention mla --json --quiet -q --color --help -h' ;;
         'kt bench inference') words='--url --prompt --output --concurrency -c --depth --repeats --threads --seed --api-key --save --compare --csv --markdown --plot --json --quiet -q --color --help -h' ;;
@@ -110,6 +116,7 @@ _kt() {
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt quant') words="$(kt model list --quiet 2>/dev/null; kt config profiles --quiet 2>/dev/null)"; files=1 ;;
             'kt bench inference') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt tune') words="$(kt model list --quiet 2>/dev/null; kt config profiles --quiet 2>/dev/null)"; files=1 ;;
         esac

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "logs": "servers.logs_help",
     "model": "model.help",
     "config": "cli.config_help",
+    "quant": "quant.help",
     "doctor": "doctor.help",
     "bench": "bench.help",
     "tune": "tune.help",

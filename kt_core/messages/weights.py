@@ -14,7 +14,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "kt 不支持融合专家张量 {tensor} 的布局。\n形状 {shape}。\n请选择其他模型。",
     ),
     "weights.scale_range": (
-        "The scales {tensor} cannot be used.\nkt computes 8-bit groups with float16 scales, which cannot hold some of these.\n"
+        "The scales {tensor} cannot be used.\nGroups of 8 bits are computed with float16 scales, which cannot hold some of these.\n"
         "Choose another version of the model.",
         "无法使用缩放系数 {tensor}。\nkt 以 float16 缩放系数计算 8 位分组，其中一些值超出其范围。\n请选择该模型的其他版本。",
     ),

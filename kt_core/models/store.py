@@ -85,15 +85,32 @@ def pull(name: str, progress: Progress) -> ModelFiles:
     return local_files(target, entry.name)
 
 
+def adopt(name: str, folder: Path) -> bool:
+    """List a folder that was made here under `name`, by a link where it lies elsewhere. False when the name is taken."""
+    place = models_dir() / name
+    if place.resolve() == folder.resolve():
+        return True
+    if registry.find(name) or path(name) or place.exists() or place.is_symlink():
+        return False
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(folder)
+    return True
+
+
 def remove(name: str) -> Path:
-    """Delete a pulled model; returns the folder that was deleted. Raises NotFound when it is not pulled, KTError when
-    the file system refuses."""
+    """Delete a pulled model; returns the folder that was deleted: of one that lies elsewhere, the link to it.
+
+    Raises NotFound when it is not pulled, KTError when the file system refuses.
+    """
     folder = path(name)
     if folder is None:
         pulled = t("output.comma").join(m.name for m in list_models())
         raise NotFound("models.not_pulled", name=name, pulled=pulled or t("models.none"))
     doomed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
     try:
+        if folder.is_symlink():
+            folder.unlink()
+            return folder
         folder.replace(doomed)  # a kill from here on leaves no half model under its name
         shutil.rmtree(doomed)
     except OSError as error:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.formats.quantized import unquantised
 from kt_core.formats.safetensors import INDEX
 from kt_core.quantise import methods, scheme
@@ -26,9 +25,7 @@ def layout(source: Source, job: Job, label: bytes) -> Layout:
     parted = shards(by_layer(pieces))
     count = len(parted)
     files = tuple(
-        safetensors_file(
-            f"model-{number:05}-of-{count:05}.safetensors" if count > 1 else "model.safetensors", groups
-        )
+        safetensors_file(f"model-{number:05}-of-{count:05}.safetensors" if count > 1 else "model.safetensors", groups)
         for number, groups in enumerate(parted, 1)
     )
     small = {"config.json": _json(_config(source, pieces)), "kt.json": label}
@@ -58,6 +55,8 @@ def _beside(folder: Path) -> Iterable[Path]:
 
 
 def _write_tokenizer(source: Source, out: str) -> None:
+    from kt_core.engine.tokenizer import load_tokenizer  # with transformers, whose import takes seconds
+
     load_tokenizer(source.files, source.header).save_pretrained(out)
 
 
@@ -121,7 +120,7 @@ def _patterns(schemes: dict[str, Scheme | None]) -> dict[Scheme | None, list[str
         alike: dict[str, list[str]] = {}
         for name in left:
             alike.setdefault(re.sub(open_numbers, "#", name), []).append(name)
-        mixed = {}
+        mixed: dict[str, Scheme | None] = {}
         for shape, names in alike.items():
             if len({left[name] for name in names}) > 1:
                 mixed |= {name: left[name] for name in names}

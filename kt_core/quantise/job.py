@@ -1,6 +1,7 @@
 """What is to be made of a model, checked before anything is opened. Light: the command line builds a job, a process does it."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -59,6 +60,12 @@ class Job:
         files = ModelFiles(**fields["model"] | {"files": tuple(fields["model"]["files"])})
         overrides = tuple(Override(**override) for override in fields["overrides"])
         return cls(**fields | {"model": files, "overrides": overrides})
+
+
+def check_new(out: str) -> None:
+    """Raises UsageError when something is there already."""
+    if os.path.lexists(out):
+        raise UsageError("quantise.exists", out=out)
 
 
 def method_of(name: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -10,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-
 from kt_core.errors import UsageError
 from kt_core.models.storage import bits
-from kt_core.quantise import folder, gguf_file, methods
-from kt_core.quantise.job import Job
+from kt_core.quantise import folder, methods
+from kt_core.quantise.job import Job, check_new
 from kt_core.quantise.layout import Layout, Piece
 from kt_core.quantise.methods import Scheme
 from kt_core.quantise.source import Source, open_source
@@ -42,16 +42,22 @@ class Prepared:
 def prepare(job: Job) -> Prepared:
     """Read headers and decide; nothing is written. Raises what opening a checkpoint raises, UsageError when nothing is to
     be done."""
-    out = Path(job.out)
-    if out.exists():
-        raise UsageError("quantise.exists", out=out)
+    check_new(job.out)
     source = open_source(job.model, job.gguf)
     identity = _identity(source)
     label = _label(job, identity)
-    layout = (gguf_file if job.gguf else folder).layout(source, job, label)
-    if all(piece.scheme is None for piece in layout.pieces):
+    layout = _layout(job)(source, job, label)
+    if job.gguf == (source.header is not None) and all(piece.scheme is None for piece in layout.pieces):
         raise UsageError("quantise.nothing", model=job.model.name, method=job.method)
     return Prepared(job, source, layout, identity + label.decode())
+
+
+def _layout(job: Job) -> Callable[[Source, Job, bytes], Layout]:
+    if not job.gguf:
+        return folder.layout
+    from kt_core.quantise import gguf_file  # with transformers, whose import takes seconds
+
+    return gguf_file.layout
 
 
 def run(prepared: Prepared, progress: Progress) -> Path:
@@ -92,7 +98,9 @@ def _form(piece: Piece) -> str:
     scheme = piece.scheme
     if scheme is None:
         return piece.weight.format
-    return scheme.method.upper() + (f" g{scheme.group}" if scheme.group else "") + (" +zero" if scheme.zero_point else "")
+    return (
+        scheme.method.upper() + (f" g{scheme.group}" if scheme.group else "") + (" +zero" if scheme.zero_point else "")
+    )
 
 
 def _stored(piece: Piece) -> int:

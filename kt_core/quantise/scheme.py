@@ -46,7 +46,7 @@ def of_folder(weight: Weight, job: Job) -> Scheme | None:
 def of_gguf(weight: Weight, job: Job, layers: int, tied: bool) -> str:
     """The type of a tensor in a GGUF file; "" for one whose bytes are right as they are."""
     kind = _type(weight, job, layers, tied)
-    return "" if kind == weight.format else kind
+    return "" if kind == weight.format and weight.order is None else kind
 
 
 def _type(weight: Weight, job: Job, layers: int, tied: bool) -> str:

@@ -7,7 +7,7 @@ A candidate scale gives integers, integers give the scale that fits them best (l
 one with the smallest error is kept. On Gaussian weights seven candidates come within 1 % of the error that thirty reach.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ Rounding = Callable[[Floats], Floats]
 
 SYMMETRIC = (0.78, 0.84, 0.9, 0.96, 1.02, 1.08, 1.16)  # where the largest weight falls, in parts of the lowest integer
 SPREADS = (0.75, 0.85, 0.95, 1.0)  # parts of a group's range that the first grid covers
+TINY = np.float32(1e-33)
 REFITS = 3  # of each candidate of an affine grid
 
 
@@ -25,7 +26,7 @@ def columns(values: Floats, group: int) -> Floats:
     return np.ascontiguousarray(values.reshape(-1, group).T)
 
 
-def rows(grouped: npt.NDArray[np.generic], cols: int) -> npt.NDArray[np.generic]:
+def rows(grouped: npt.NDArray[np.uint8], cols: int) -> npt.NDArray[np.uint8]:
     """What `columns` made of [rows, cols], back."""
     return np.ascontiguousarray(grouped.T).reshape(-1, cols)
 
@@ -43,8 +44,8 @@ def f16(x: Floats) -> Floats:
 
 
 def divided(x: Floats, by: Floats) -> Floats:
-    """x / by, 0 where `by` is 0."""
-    return np.divide(x, by, out=np.zeros(np.broadcast(x, by).shape, np.float32), where=by != 0)
+    """x / by, 0 where `by` is 0 or so small that the quotient could overflow."""
+    return np.divide(x, by, out=np.zeros(np.broadcast(x, by).shape, np.float32), where=np.abs(by) > TINY)
 
 
 def symmetric(
@@ -113,9 +114,7 @@ def affine(
     return best, offset
 
 
-def _fitted(
-    q: Floats, x: Floats, w: Floats, sum_w: Floats, sum_x: Floats, below_zero: bool
-) -> tuple[Floats, Floats]:
+def _fitted(q: Floats, x: Floats, w: Floats, sum_w: Floats, sum_x: Floats, below_zero: bool) -> tuple[Floats, Floats]:
     """The scale and minimum with the least squares error for these integers."""
     weighted = q * w
     sum_q, sum_qq = weighted.sum(axis=0), np.einsum("gn,gn->n", weighted, q)

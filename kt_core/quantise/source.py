@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kt_core.engine.config import model_config
 from kt_core.errors import Unsupported
 from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.gguf import GGUFHeader
@@ -85,6 +84,8 @@ def open_source(files: ModelFiles, to_gguf: bool) -> Source:
         tensors, config = quantised(safetensors.read_folder(files.path), folder, files.path), unquantised(folder)
         refuse_converted(tensors, files.path)
         if to_gguf:  # with what config.json leaves to transformers' defaults
+            from kt_core.engine.config import model_config
+
             families.architecture(config)
             config = model_config(config, files.path).to_dict()
     stored = Weights(tensors, names.as_stored(tensors), config, files.path)
@@ -121,9 +122,7 @@ class _Maker:
         return Weight(name, shape, format, part_of(name, self.layers), layer, open)
 
     def whole(self, tensor: TensorInfo, name: str = "") -> Weight:
-        return self.weight(
-            name or tensor.name, tensor.shape, tensor.format, lambda: [self.stored.stored(tensor.name)]
-        )
+        return self.weight(name or tensor.name, tensor.shape, tensor.format, lambda: [self.stored.stored(tensor.name)])
 
     def named(self, map: names.NameMap, files: ModelFiles) -> Weights:
         tensors = {rows.tensor.name: rows.tensor for rows in map.parameters.values()}
@@ -192,7 +191,8 @@ class _Maker:
 
 def _alternating(rows: int, heads: int) -> npt.NDArray[np.int64]:
     """For rows that alternate between the halves of each head: which row of one half after the other each one is."""
-    return np.arange(rows).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
+    order: npt.NDArray[np.int64] = np.arange(rows).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
+    return order
 
 
 def floats(matrix: Matrix, first: int, count: int) -> Floats:

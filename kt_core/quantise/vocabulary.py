@@ -40,20 +40,24 @@ def vocabulary(files: ModelFiles, size: int) -> dict[str, Any]:
         "tokenizer.ggml.tokens": [tokens.get(index, f"[PAD{index}]") for index in range(count)],
         "tokenizer.ggml.token_type": [types.get(index, _UNUSED) for index in range(count)],
         "tokenizer.ggml.merges": merges,
-        **_special(files, tokenizer),
+        **_special(files, tokenizer, count),
     }
     template = tokenizer.chat_template
     return found | ({"tokenizer.chat_template": template} if isinstance(template, str) else {})
 
 
-def _special(files: ModelFiles, tokenizer: Any) -> dict[str, Any]:
-    """Ids of special tokens; the tokenizer's own end, then another one that ends a turn."""
+def _special(files: ModelFiles, tokenizer: Any, count: int) -> dict[str, Any]:
+    """Ids of special tokens; the tokenizer's own end, then another one that ends a turn.
+
+    transformers' class may add tokens of its own behind the model's `count`.
+    """
     found: dict[str, Any] = {"tokenizer.ggml.add_bos_token": bool(getattr(tokenizer, "add_bos_token", False))}
     for theirs, ours in _IDS.items():
-        if (token := getattr(tokenizer, f"{ours}_token_id")) is not None:
+        if (token := getattr(tokenizer, f"{ours}_token_id")) is not None and token < count:
             found[f"tokenizer.ggml.{theirs}_token_id"] = token
     own = tokenizer.eos_token_id
     ends = [*([] if own is None else [own]), *sorted(end_tokens(files, tokenizer) - {own})]
+    ends = [token for token in ends if token < count]
     for name, token in zip(("eos", "eot", "eom"), ends, strict=False):
         found[f"tokenizer.ggml.{name}_token_id"] = token
     return found

@@ -203,7 +203,7 @@ def made(task: Task) -> tuple[Bytes, ...]:
 
 
 def _write_at(fd: int, data: Bytes, at: int) -> None:
-    view = memoryview(data)
+    view = memoryview(data.data)
     while view:
         written = os.pwrite(fd, view, at)
         view, at = view[written:], at + written

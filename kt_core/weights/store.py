@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kt_core.errors import BadData, NotFound
+from kt_core.errors import BadData, NotFound, Unsupported
 from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems, shown

@@ -19,7 +19,6 @@ from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems, shown
 from kt_core.models.families import _plain, _shared
 
-
 # transformers' model_type -> architecture
 _ARCHITECTURES = {
     "llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "glm4_moe": "glm4moe",
@@ -93,7 +92,9 @@ def names_of(config: dict[str, Any]) -> dict[str, str]:
     family = importlib.import_module(f"{__name__}.{architecture(config)}")
     names = _outer_names(config)
     for index in range(config["num_hidden_layers"]):
-        names |= {f"model.layers.{index}.{hf}": f"blk.{index}.{gguf}" for hf, gguf in family.layer(config, index).items()}
+        names |= {
+            f"model.layers.{index}.{hf}": f"blk.{index}.{gguf}" for hf, gguf in family.layer(config, index).items()
+        }
     return names
 
 

@@ -49,11 +49,14 @@ def _encoded(values: Floats, scheme: Scheme, importance: Floats | None) -> tuple
         scale, q = search.symmetric(x, 8, search.bf16, weights)
         zero, q = np.full_like(scale, 8), q + 8
     nibbles = search.rows(q.astype(np.uint8), cols)
-    packed = nibbles[:, ::2] | nibbles[:, 1::2] << 4
+    packed: Bytes = nibbles[:, ::2] | np.left_shift(nibbles[:, 1::2], np.uint8(4))
     return packed, scale.reshape(count, -1), zero.reshape(count, -1).astype(np.uint8)
 
 
 def _by_eight(zeros: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """[rows, groups] as words [rows / 8, groups]: row 8 r + i in bits 4 i and up."""
     padded = np.pad(zeros, ((0, -len(zeros) % 8), (0, 0))).reshape(-1, 8, zeros.shape[1]).astype(np.uint32)
-    return np.bitwise_or.reduce(padded << np.arange(0, 32, 4, dtype=np.uint32)[:, None], axis=1)
+    words: np.ndarray[Any, np.dtype[np.uint32]] = np.bitwise_or.reduce(
+        padded << np.arange(0, 32, 4, dtype=np.uint32)[:, None], axis=1
+    )
+    return words

@@ -1,0 +1,110 @@
+"""`kt quant`: what a person and a program get, refusals, an end in the middle, and the dialogue."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+from cli_runner import Run
+
+from kt_core.models import store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of one wide layer, with random bfloat16 weights."""
+    import torch
+    from safetensors.torch import save_file
+
+    path = tmp_path / "source"
+    path.mkdir()
+    torch.manual_seed(0)
+    names = ("mlp.gate_proj", "mlp.up_proj", "self_attn.q_proj", "self_attn.o_proj")
+    tensors = {f"model.layers.0.{name}.weight": torch.randn(64, 64).bfloat16() for name in names}
+    save_file(tensors | {"model.norm.weight": torch.ones(64).bfloat16()}, path / "model.safetensors")
+    config = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ([], 2, "kt quant demo --method int4"),
+        (["SOURCE"], 2, "int4, int8"),
+        (["SOURCE", "-m", "int5"], 2, "Q4_K_M"),
+        (["SOURCE", "-m", "int4", "--group", "48"], 2, "32, 64, 128"),
+        (["SOURCE", "-m", "int8", "--group", "64"], 2, "--group"),
+        (["SOURCE", "-m", "fp8", "--zero-point"], 2, "--zero-point"),
+        (["SOURCE", "-m", "int4", "--only", "heads"], 2, "all, experts, other"),
+        (["SOURCE", "-m", "int4", "--override", "x=Q4_K"], 2, "--override"),
+        (["SOURCE", "-m", "moe_int4"], 2, "Nothing"),
+        (["SOURCE", "-m", "int4", "--out", "source"], 2, "there already"),
+        (["nowhere/at/all", "-m", "int4"], 4, "nowhere"),
+    ],
+)
+def test_refusals(kt: Run, folder: Path, args: list[str], code: int, words: str) -> None:
+    done = kt("quant", *(str(folder) if word == "SOURCE" else word for word in args))
+    assert done.code == code, done.err
+    assert words in done.err and done.out == ""
+
+
+def test_a_plan_then_a_folder_that_goes_by_its_name(kt: Run, folder: Path, tmp_path: Path) -> None:
+    plan = kt("quant", str(folder), "-m", "int4", "--dry-run", "--json").json
+    assert [row["to"] for row in plan["rows"]] == ["INT4 g32", "BF16"] and not Path(plan["out"]).exists()
+    shown = kt("quant", str(folder), "-m", "int4", "--dry-run", more={"KT_LANG": "zh"})
+    assert "INT4 g32" in shown.out and "线程" in shown.out
+    done = kt("quant", str(folder), "-m", "int4", "--threads", "1")
+    assert done.code == 0 and "kt run source-int4" in done.err, done.err
+    out = Path(done.out.strip())
+    assert out == Path(plan["out"])
+    assert sum(path.stat().st_size for path in out.iterdir()) == plan["after"]
+    assert kt("quant", str(folder), "-m", "int8", "--out", str(tmp_path / "elsewhere")).code == 0
+    assert kt("model", "list", "--pulled", "-q").out.split() == ["elsewhere", "source-int4"]
+    removed = kt("model", "rm", "elsewhere", "-y")
+    assert removed.code == 0 and (tmp_path / "elsewhere" / "config.json").exists()  # the link alone has gone
+    assert kt("model", "rm", "source-int4", "-y").code == 0 and not out.exists()
+
+
+def test_a_name_that_another_model_has(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, store.models_dir() / "mine")
+    assert not store.adopt("mine", folder) and not store.adopt("demo", folder)
+    assert store.adopt("mine", store.models_dir() / "mine")
+
+
+def test_ctrl_c_leaves_what_the_same_command_goes_on_with(env: dict[str, str], folder: Path, tmp_path: Path) -> None:
+    slow = (
+        "import sys, time\nfrom kt_core.quantise import write\nold = write._record\n"
+        "def record(*a):\n    old(*a)\n    print('one layer', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
+        "write._record = record\nfrom kt_core.quantise.__main__ import main\nmain()\n"
+    )
+    program = f"import sys\nfrom kt_cli.commands import quant\nquant.QUANTISE = [sys.executable, '-c', {slow!r}]\n"
+    program += "from kt_cli.main import main\nmain()\n"
+    command = [sys.executable, "-c", program, "quant", str(folder), "-m", "int4", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    journal = tmp_path / ".out.partial" / "journal.json"
+    while not journal.exists():
+        assert process.poll() is None, process.stderr
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "goes on where it was" in err
+    assert json.loads(journal.read_text())["done"] == 1 and not (tmp_path / "out").exists()
+
+
+def test_the_dialogue(env: dict[str, str], folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "data" / "kt" / "models" / "mine")
+    child = pexpect.spawn(sys.executable, ["-m", "kt_cli", "quant"], env=env, encoding="utf-8", timeout=60)
+    child.expect("Which model")
+    child.send("\r")
+    child.expect("Which precision")
+    child.send("\r")
+    child.expect("INT4 g32")
+    child.expect("Start")
+    child.send("y")
+    child.expect("kt run mine-int4")
+    child.expect(pexpect.EOF)

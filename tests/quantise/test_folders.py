@@ -1,0 +1,200 @@
+"""Folders: what is quantised and what is kept, in words that compressed-tensors and kt's reader take alike."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationScheme
+from quantized_writers import WAYS
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from kt_core.errors import KTError, Unsupported, UsageError
+from kt_core.formats import safetensors
+from kt_core.models import read_spec
+from kt_core.models.files import local_files
+from kt_core.quantise import layout, make, write
+from kt_core.weights import open_weights
+
+METHODS = [
+    ("int4", {}), ("int4", {"group": 64}), ("int4", {"zero_point": True}), ("int8", {}), ("fp8", {}), ("mxfp4", {}),
+    ("moe_int4", {}), ("moe_int8", {}), ("int8", {"only": "other"}),
+]  # fmt: skip
+
+
+def stored(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+
+
+def decompressed(folder: Path) -> dict[str, torch.Tensor]:
+    """Every weight as compressed-tensors reads the folder, by the first group with a target that names its module."""
+    tensors = stored(folder)
+    settings = json.loads((folder / "config.json").read_text())["quantization_config"]
+    found = {}
+    for name in list(tensors):
+        module = re.sub(r"\.weight(_packed)?$", "", name)
+        if not name.endswith((".weight", ".weight_packed")):
+            continue
+        groups = [
+            g for g in settings["config_groups"].values() if any(names(target, module) for target in g["targets"])
+        ]
+        assert len(groups) + sum(names(one, module) for one in settings["ignore"]) <= 1, module
+        if not groups:
+            found[f"{module}.weight"] = tensors[name].float()
+            continue
+        weights = {
+            k: getattr(torch, str(v)[6:]) if str(v).startswith("torch.") else v for k, v in groups[0]["weights"].items()
+        }
+        scheme = QuantizationScheme(targets=["Linear"], weights=weights)
+        state = {key: tensors[f"{module}.{key}"] for key in _KEYS if f"{module}.{key}" in tensors}
+        if state["weight_scale"].dtype != torch.uint8:
+            state["weight_scale"] = state["weight_scale"].float()
+        compressor = BaseCompressor.get_value_from_registry(groups[0]["format"])
+        found[f"{module}.weight"] = compressor.decompress(state, scheme)["weight"].float()
+    return found
+
+
+_KEYS = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_shape")
+
+
+def names(target: str, module: str) -> bool:
+    return bool(re.match(target[3:], module)) if target.startswith("re:") else target == module
+
+
+@pytest.mark.parametrize(("method", "more"), METHODS, ids=str)
+def test_others_read_the_same_numbers(folder, quantised, monkeypatch, method, more):
+    monkeypatch.setattr(write, "AT_ONCE", 1 << 12)  # many pieces, even of tiny weights
+    source = folder("qwen3moe", hidden_size=128, moe_intermediate_size=64)
+    out = quantised(source, method, **more)
+    before, after = stored(source), decompressed(out)
+    assert after.keys() == {name for name in before if name.endswith(".weight")}
+    ours = open_weights(local_files(out))
+    for name, values in after.items():
+        layered = "norm" not in name and "embed" not in name and "lm_head" not in name and ".mlp.gate." not in name
+        taken = (
+            layered
+            and {"all": True, "experts": ".experts." in name, "other": ".experts." not in name}[
+                more.get("only", "experts" if method.startswith("moe_") else "all")
+            ]
+        )
+        off = float((values - before[name].float()).norm() / before[name].float().norm())
+        assert (0.001 < off < 0.15) if taken else off == 0, name
+        if ".experts." not in name:
+            assert torch.equal(ours.tensor(name), values), name
+    for prefix in {name.partition(".experts.")[0] + ".experts" for name in after if ".experts." in name}:
+        each = [torch.cat([after[f"{prefix}.{e}.{part}_proj.weight"] for part in ("gate", "up")]) for e in range(6)]
+        assert torch.equal(ours.tensor(f"{prefix}.gate_up_proj"), torch.stack(each))
+    assert sum(read_spec(local_files(out)).formats.values()) == sum(t.nbytes for t in stored(out).values())
+
+
+def test_overrides_shards_and_what_lies_beside(folder, quantised, monkeypatch):
+    monkeypatch.setattr(layout, "SHARD", 1)  # a file for each layer, and one for what is outside of them
+    source = folder("glm4moe", hidden_size=128)
+    rules = (r"layers\.0\.=keep", "down_proj=int8", "q_proj=int4:64", "lm_head=fp8")
+    out = quantised(source, "int4", overrides=rules)
+    assert [path.name for path in sorted(out.glob("*.safetensors"))] == [
+        f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3)
+    ]
+    forms = {name: tensor.format for name, tensor in open_weights(local_files(out))._tensors.items()}
+    assert forms["model.layers.0.self_attn.q_proj.weight"] == "BF16"
+    assert forms["model.layers.1.mlp.experts.3.down_proj.weight"] == "Q8_0"
+    assert forms["model.layers.1.mlp.experts.3.up_proj.weight"] == "INT4"
+    assert forms["lm_head.weight"] == "FP8_CHANNEL"
+    groups = json.loads((out / "config.json").read_text())["quantization_config"]
+    assert groups["format"] == "mixed-precision"
+    sizes = {g["weights"].get("group_size") for g in groups["config_groups"].values() if g["weights"]["num_bits"] == 4}
+    assert sizes == {32, 64}
+    decompressed(out)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (out / name).read_bytes() == (source / name).read_bytes()
+    label = json.loads((out / "kt.json").read_text())
+    assert label["method"] == "int4" and label["source"]["path"] == str(source)
+    with safe_open(out / "model-00001-of-00003.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_back_to_bfloat16_and_between_methods(folder, quantised):
+    """A quantised folder is a source like any other; what it holds is decoded exactly."""
+    four = quantised(folder("qwen3moe", hidden_size=128, moe_intermediate_size=64), "int4", out="four")
+    back, again = quantised(four, "bf16", out="back"), quantised(four, "int8", out="again")
+    assert "quantization_config" not in json.loads((back / "config.json").read_text())
+    expected = decompressed(four)
+    for name, values in stored(back).items():
+        assert torch.equal(values.float(), expected[name].bfloat16().float()), name
+    off = {name: float((v - expected[name]).norm() / expected[name].norm()) for name, v in decompressed(again).items()}
+    assert max(off.values()) < 0.007
+
+
+def test_stacked_experts_become_single_ones(tmp_path, quantised):
+    """gpt-oss has gate and up row by row in stacks of MXFP4."""
+    prefix, tensors, values = "model.layers.0.mlp.experts", {}, {}
+    for part, shape in (("gate_up_proj", (128, 64)), ("down_proj", (64, 64))):
+        written = [WAYS["fp4-v4"].write(torch.randn(*shape)) for _ in range(2)]
+        blocks = [w["weight"].view(torch.uint8).reshape(shape[0], shape[1] // 32, 16) for w, _ in written]
+        tensors[f"{prefix}.{part}_blocks"] = torch.stack(blocks)
+        tensors[f"{prefix}.{part}_scales"] = torch.stack([w["scale"].view(torch.uint8) for w, _ in written])
+        tensors[f"{prefix}.{part}_bias"] = torch.randn(2, shape[0])
+        values[part] = [decoded for _, decoded in written]
+    source = tmp_path / "source"
+    source.mkdir()
+    save_file(tensors, source / "model.safetensors")
+    settings = {"quant_method": "mxfp4"}
+    config = {"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 1, "quantization_config": settings}
+    (source / "config.json").write_text(json.dumps(config))
+    out = quantised(source, "int8")
+    found = decompressed(out)
+    for index in range(2):
+        for part, expected in (
+            ("gate", values["gate_up_proj"][index][0::2]),
+            ("up", values["gate_up_proj"][index][1::2]),
+        ):
+            weight = found[f"{prefix}.{index}.{part}_proj.weight"]
+            assert float((weight - expected).norm() / expected.norm()) < 0.01
+    assert torch.equal(stored(out)[f"{prefix}.down_proj_bias"], tensors[f"{prefix}.down_proj_bias"])
+
+
+def test_refusals(folder, job, quantised, tmp_path):
+    source = folder("llama", hidden_size=64)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UsageError, match="there already"):
+        make.prepare(job(source, "int4"))
+    with pytest.raises(UsageError, match="Nothing in"):
+        make.prepare(job(source, "moe_int4", out="other"))
+    with pytest.raises(UsageError, match="int4, int8"):
+        job(source, "int5")
+    for rule in ("x", "=int4", "x=int9", "x=int8:32", "x=int4:48", "x=Q4_K", "(=int4"):
+        with pytest.raises(UsageError, match="--override"):
+            job(source, "int4", overrides=(rule,))
+
+
+def test_numbers_that_are_not_finite(folder, quantised):
+    source = folder("llama")
+    path = source / "model.safetensors"
+    place = safetensors.read_header(path)["model.layers.1.mlp.up_proj.weight"].offset
+    data = bytearray(path.read_bytes())
+    data[place : place + 2] = np.array([0x7FC0], "<u2").tobytes()
+    path.write_bytes(data)
+    with pytest.raises(KTError, match=r"layers\.1\.mlp\.up_proj"):
+        quantised(source, "int4")
+
+
+def test_folders_split_over_numa_nodes_are_refused(tmp_path, folder, job):
+    source = folder("llama")
+    save_file({"blk.0.ffn_up_exps.3.numa.1.weight": torch.zeros(4)}, source / "model.safetensors")
+    with pytest.raises(Unsupported, match="kt quant"):
+        make.prepare(job(source, "int4"))
+    with pytest.raises(Unsupported, match="kt quant"):
+        open_weights(local_files(source))
+
+
+def test_what_is_foretold(folder, job, quantised):
+    figures = make.figures(make.prepare(job(folder("qwen3moe", hidden_size=128, moe_intermediate_size=64), "int4")))
+    by_form = {row["to"]: row for row in figures["rows"]}
+    assert by_form.keys() == {"INT4 g32", "BF16"}
+    assert by_form["INT4 g32"]["before"] == 2 * by_form["INT4 g32"]["weights"]
+    assert 4.5 <= 8 * by_form["INT4 g32"]["after"] / by_form["INT4 g32"]["weights"] < 4.6
+    assert figures["seconds"] > 0 and figures["memory"] > make.RUNTIME

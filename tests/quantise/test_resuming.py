@@ -1,0 +1,79 @@
+"""Kill -9 at any point, and go on: the same bytes as without."""
+
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from kt_core.errors import DoesNotFit, KTError
+from kt_core.quantise import layout, make, write
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def killed(prepared: make.Prepared, after: int) -> None:
+    """Run the job in a process that dies at its `after`-th report."""
+    child = os.fork()
+    if child == 0:
+        left = iter(range(after))
+
+        def told(*progress: object) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            make.run(prepared, told)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("method", ["int4", "Q8_0"])
+def test_killed_ten_times(folder, job, monkeypatch, method):
+    monkeypatch.setattr(write, "AT_ONCE", 1 << 13)
+    monkeypatch.setattr(layout, "SHARD", 1)
+    source = folder("qwen3moe", hidden_size=128, moe_intermediate_size=64, num_hidden_layers=5)
+    whole = make.prepare(job(source, method, out="whole"))
+    expected = contents(make.run(whole, lambda *_: None))
+    reports: list[int] = []
+    counted = make.prepare(job(source, method, out="counted"))
+    make.run(counted, lambda *_: reports.append(1))
+    rng = random.Random(4)
+    name = "whole"  # the file of a GGUF model and its label are named after the output
+    shutil.rmtree(whole.job.out)
+    for _ in range(10):
+        killed(make.prepare(job(source, method, out=name)), rng.randrange(len(reports) // 3))
+        assert not Path(whole.job.out).exists()
+    begun: list[int] = []
+    make.run(make.prepare(job(source, method, out=name)), lambda *_: begun.append(1))
+    assert contents(Path(whole.job.out)) == expected
+    assert len(begun) < len(reports)  # finished layers were not made again
+
+
+def test_work_of_another_job_is_not_taken_up(folder, job, monkeypatch):
+    source = folder("qwen3moe", hidden_size=128, moe_intermediate_size=64)
+    expected = contents(make.run(make.prepare(job(source, "int4", out="a")), lambda *_: None))
+    shutil.rmtree(Path(job(source, "int4", out="a").out))
+    killed(make.prepare(job(source, "int4", out="a", zero_point=True)), 20)
+    make.run(make.prepare(job(source, "int4", out="a")), lambda *_: None)
+    assert contents(Path(job(source, "int4", out="a").out)) == expected
+
+
+def test_a_full_disk(folder, job, monkeypatch):
+    prepared = make.prepare(job(folder("llama"), "int4"))
+    monkeypatch.setattr(write.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 9))
+    with pytest.raises(DoesNotFit, match="GiB"):
+        make.run(prepared, lambda *_: None)
+    monkeypatch.undo()
+
+    def refuses(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(write.os, "pwrite", refuses)
+    with pytest.raises(KTError, match="No space left"):
+        make.run(prepared, lambda *_: None)
