@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "model": "model.help",
     "config": "cli.config_help",
     "doctor": "doctor.help",
+    "sft": "sft.help",
     "microbench": "microbench.help",
     "version": "cli.version_help",
     "completion": "cli.completion_help",
