@@ -82,6 +82,13 @@ def merge(
 def chat(
     source: Annotated[Path, typer.Argument(help="sft.adapter_or_file", metavar="ADAPTER")],
     base: Base = None,
+    system: Annotated[str | None, typer.Option("--system", "-s", help="chat.system", metavar="TEXT")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", "-t", help="chat.temperature", metavar="NUMBER", min=0, max=2)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="chat.max_tokens", metavar="COUNT", min=1)
+    ] = None,
 ) -> None:
     from kt_cli.commands import chat as talk
 
@@ -99,7 +106,7 @@ def chat(
     plan = launch.with_server(plan, None, None)
     with launch.serving(plan) as child:
         url = launch.wait_ready(child, launch.events(child))
-        talk.chat(url=url, model=plan.model.name, system=None, temperature=None, max_tokens=None, raw=False)
+        talk.chat(url, plan.model.name, system, temperature, max_tokens, raw=False)
 
 
 def _of_adapter(folder: Path, base: str | None) -> Settings:

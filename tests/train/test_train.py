@@ -1,6 +1,7 @@
 """Whole runs of a tiny model: against training in plain torch, resumed, merged, and read by PEFT."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -205,6 +206,17 @@ def test_targets_are_found_or_named(base, data, folder):
         tinyrun.train(tinyrun.chosen(base, data, folder / "t1", lora_target="q_proj,nothing"))
     events = tinyrun.train(tinyrun.chosen(base, data, folder / "t2", lora_target=["gate_proj", "q_proj"], max_steps=1))
     assert of(events, "coverage")[0]["layers"] == {"experts": 2, "q_proj": 2}
+
+
+def test_a_dry_run_tells_the_data_and_the_memory_and_trains_nothing(base, data, folder):
+    reading, writing = os.pipe()
+    session.plan(tinyrun.chosen(base, data, folder / "dry", max_steps=-1, num_train_epochs=3), Events(writing))
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        report, plan = map(json.loads, lines)
+    assert (report["samples"], plan["steps"]) == (8, 12)
+    assert plan["bytes"]["adapter"] == 16 * 2 * 6 * 3 * 4 * (32 + 16)
+    assert not (folder / "dry").exists()
 
 
 def test_packed_samples_do_not_see_each_other(base, data):
