@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "model": "model.help",
     "config": "cli.config_help",
     "quant": "quant.help",
+    "sft": "sft.help",
     "doctor": "doctor.help",
     "bench": "bench.help",
     "tune": "tune.help",

@@ -17,7 +17,8 @@ def main() -> int:
     """Returns the exit code. Events go to `--events-fd` (default: standard output), the log to standard error."""
     parser = argparse.ArgumentParser(prog="python -m kt_core.train", description=__doc__)
     parser.add_argument("--settings", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--merge", type=Path, metavar="FOLDER")
+    parser.add_argument("--plan", action="store_true", help="tell what the run would take, and end")
+    parser.add_argument("--merge", type=Path, metavar="FOLDER", help="write model and adapter there as one checkpoint")
     parser.add_argument("--events-fd", type=int, default=1, metavar="N")
     given = parser.parse_args()
     events = Events(os.dup(given.events_fd))
@@ -35,10 +36,10 @@ def main() -> int:
     try:
         chosen = settings(json.loads(given.settings.read_text()))
         if given.merge:
-            merged = merge.merge(
-                chosen.model_name_or_path, Path(chosen.adapter_name_or_path or ""), given.merge, events.progress
-            )
-            events.emit("done", folder=str(merged))
+            folder = Path(chosen.adapter_name_or_path or "")
+            merge.merge(chosen.model_name_or_path, folder, given.merge, events.progress)
+        elif given.plan:
+            session.plan(chosen, events)
         else:
             session.run(chosen, events)
     except KTError as e:

@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from kt_core.errors import BadData, NotFound
+from kt_core.train.described import CONFIG, FACTS, WEIGHTS
 from kt_core.train.lora import EXPERTS, PARTS, LoraLinear, TrainedExperts
 from kt_core.train.settings import Settings
 from kt_core.weights import Weights
 
-WEIGHTS, CONFIG, FACTS = "adapter_model.safetensors", "adapter_config.json", "kt_adapter.json"
 PREFIX = "base_model.model."
 
 
@@ -89,30 +89,10 @@ def read(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def describe(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """adapter_config.json, and kt_adapter.json or {} where another program wrote the folder. Raises NotFound, BadData."""
-    if not (folder / CONFIG).is_file():
-        raise NotFound("train.no_adapter", folder=folder)
-    config, facts = (_read_json(folder / name) for name in (CONFIG, FACTS))
-    if config.get("peft_type") != "LORA" or not isinstance(config.get("r"), int):
-        raise BadData("train.bad_adapter", file=folder / CONFIG, reason="peft_type, r")
-    return config, facts
-
-
 def fingerprint(weights: Weights) -> str:
     """Of a base model: its configuration, and the names and sizes of its tensors; no weight is read."""
     described = json.dumps([weights.config(), sorted((n, weights.nbytes(n)) for n in weights.names())], sort_keys=True)
     return hashlib.sha256(described.encode()).hexdigest()
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_bytes()) if file.is_file() else {}
-    except ValueError as error:
-        raise BadData("train.bad_adapter", file=file, reason=error) from None
-    if not isinstance(found, dict):
-        raise BadData("train.bad_adapter", file=file, reason=type(found).__name__)
-    return found
 
 
 def _write(file: Path, data: bytes) -> None:

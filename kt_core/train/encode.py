@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -124,10 +125,10 @@ def pack(encoded: Sequence[Encoded], longest: int) -> list[Encoded]:
     return [_joined(row) for row in rows]
 
 
-def _joined(row: list[Encoded]) -> Encoded:
+def _joined(row: Sequence[Encoded]) -> Encoded:
     starts, at = [], 0
     for sample in row:
-        starts.append(at)
+        starts += [at + start for start in sample.starts]
         at += len(sample.ids)
     labels = (label for sample in row for label in (IGNORED, *sample.labels[1:]))
     return Encoded(tuple(i for sample in row for i in sample.ids), tuple(labels), tuple(starts))
@@ -138,9 +139,8 @@ def collate(rows: Sequence[Encoded], filler: int) -> dict[str, torch.Tensor]:
     position ids begin anew at every sample, from which transformers makes the attention's mask.
     """
     if any(len(row.starts) > 1 for row in rows):
-        whole = _joined([part for row in rows for part in _parts(row)])
-        bounds = [*whole.starts, len(whole.ids)]
-        positions = [i for first, end in zip(bounds[:-1], bounds[1:], strict=True) for i in range(end - first)]
+        whole = _joined(rows)
+        positions = [i for first, end in pairwise([*whole.starts, len(whole.ids)]) for i in range(end - first)]
         return {
             "input_ids": torch.tensor([whole.ids]),
             "labels": torch.tensor([whole.labels]),
@@ -153,11 +153,6 @@ def collate(rows: Sequence[Encoded], filler: int) -> dict[str, torch.Tensor]:
         "labels": torch.tensor([[*row.labels, *[IGNORED] * pad] for row, pad in zip(rows, pads, strict=True)]),
         "attention_mask": torch.tensor([[1] * (width - pad) + [0] * pad for pad in pads]),
     }
-
-
-def _parts(row: Encoded) -> list[Encoded]:
-    bounds = [*row.starts, len(row.ids)]
-    return [Encoded(row.ids[a:b], row.labels[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
 def _rendered(sample: Sample, tokenizer: Any, count: int, prompt: bool) -> str:

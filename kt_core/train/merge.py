@@ -12,7 +12,7 @@ from kt_core import models
 from kt_core.engine.loader import build
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.errors import BadData, UsageError
-from kt_core.train import adapter
+from kt_core.train import adapter, described
 from kt_core.types import Progress
 from kt_core.weights import open_weights
 
@@ -28,7 +28,7 @@ def merge(base: str, folder: Path, to: Path, progress: Progress) -> Path:
     """
     if to.exists() and any(to.iterdir()):
         raise UsageError("train.folder_in_use", folder=to)
-    config, facts = adapter.describe(folder)
+    config, facts = described.describe(folder)
     tensors = adapter.read(folder)
     files = models.resolve(base)
     weights = open_weights(files)

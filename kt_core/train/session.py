@@ -11,12 +11,12 @@ from kt_core import kernels, models
 from kt_core.engine.loader import build
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.events import Events
-from kt_core.kernels.pool import Group
+from kt_core.kernels.pool import thread_groups
 from kt_core.machine import default_threads, probe
 from kt_core.messages import t
-from kt_core.train import adapter, lora
+from kt_core.train import adapter, estimate, lora
 from kt_core.train.data import load
-from kt_core.train.encode import collate, encode_all
+from kt_core.train.encode import Encoded, collate, encode_all
 from kt_core.train.settings import Settings, without_effect
 from kt_core.train.trainer import AdapterTrainer, Telling, arguments, resume_from
 from kt_core.types import ModelFiles
@@ -25,22 +25,31 @@ from kt_core.weights import open_weights
 RULES = Path(__file__).with_name("rules.yaml")
 
 
-def run(s: Settings, events: Events) -> None:
-    """Train, tell how it goes, and leave the adapter in `output_dir`. Raises KTError."""
+def plan(s: Settings, events: Events) -> tuple[ModelFiles, Any, list[Encoded]]:
+    """The model's files, its tokenizer and the data; tells what the run will take. Raises KTError."""
     for key in without_effect(s):
-        events.emit("warning", what=t("train.no_effect", key=key))
+        events.emit("warning", what=t("train.no_effect", setting=key))
     if s.lora_dropout:
         events.emit("warning", what=t("train.dropout"))
-    set_threads(s)
-    folder = Path(s.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoint = resume_from(s)
     files = models.resolve(s.model_name_or_path)
+    parts = estimate.check(models.read_spec(files), s, probe())
     tokenizer = load_tokenizer(files)
     use_template(tokenizer, s.template)
     samples = load(s.dataset, s.dataset_dir, s.max_samples)
     rows, report = encode_all(samples, tokenizer, s.cutoff_len, s.packing, s.train_on_prompt or s.stage == "pt")
     events.emit("report", text=report.text(), **vars(report))
+    steps, total = estimate.steps(len(rows), s), sum(parts.values())
+    events.emit("plan", text=t("train.plan", steps=steps, size=f"{total / 2**30:.1f}"), steps=steps, bytes=parts)
+    return files, tokenizer, rows
+
+
+def run(s: Settings, events: Events) -> None:
+    """Train, tell how it goes, and leave the adapter in `output_dir`. Raises KTError."""
+    set_threads(s)
+    folder = Path(s.output_dir)
+    checkpoint = resume_from(s)
+    files, tokenizer, rows = plan(s, events)
+    folder.mkdir(parents=True, exist_ok=True)
     model, facts = prepared(s, files, events)
     filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
     facts["template"] = tokenizer.chat_template
@@ -63,10 +72,8 @@ def run(s: Settings, events: Events) -> None:
 
 def set_threads(s: Settings) -> None:
     """Threads of the kernels and of torch, as asked for or all cores; one group for each of kt_threadpool_count."""
-    threads = s.threads or default_threads(probe())
-    pools = min(threads, s.kt_config.get("kt_threadpool_count") or 1)
-    groups: list[Group] = [{"threads": threads // pools + (i < threads % pools)} for i in range(pools)]
-    kernels.set_pools(groups)
+    threads = s.threads or default_threads(probe())[0]
+    kernels.set_pools(thread_groups(threads, min(threads, s.kt_config.get("kt_threadpool_count") or 1)))
     torch.set_num_threads(threads)
 
 

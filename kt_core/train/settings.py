@@ -144,12 +144,12 @@ def settings(values: dict[str, Any]) -> Settings:
     checked = {}
     for key, value in values.items():
         if key not in hints:
-            raise UsageError("train.unknown_key", key=key, near=_near(key, hints))
+            raise UsageError("train.unknown_key", setting=key, near=_near(key, hints))
         if value is not None or types.NoneType in typing.get_args(hints[key]):
             checked[key] = _converted(key, value, hints[key])
     for key, value in (checked.get("kt_config") or {}).items():
         if key not in KT_CONFIG:
-            raise UsageError("train.unknown_key", key=f"kt_config.{key}", near=_near(key, KT_CONFIG))
+            raise UsageError("train.unknown_key", setting=f"kt_config.{key}", near=_near(key, KT_CONFIG))
         if value is not None:
             checked["kt_config"][key] = _converted(f"kt_config.{key}", value, KT_CONFIG[key])
     return Settings(**checked)
@@ -160,26 +160,26 @@ def check(s: Settings, training: bool = True) -> Settings:
     needed = ("model_name_or_path", "dataset", "output_dir") if training else ("model_name_or_path",)
     for key in needed:
         if not getattr(s, key):
-            raise UsageError("train.needs_key", key=key)
+            raise UsageError("train.needs_key", setting=key)
     if s.stage not in STAGES:
         raise Unsupported("train.stage", stage=s.stage, known=", ".join(STAGES))
     if s.finetuning_type != "lora":
         raise Unsupported("train.finetuning_type", type=s.finetuning_type)
     if s.fp16 or s.val_size:
-        raise Unsupported("train.key", key="fp16" if s.fp16 else "val_size")
+        raise Unsupported("train.key", setting="fp16" if s.fp16 else "val_size")
     if s.kt_weight_path or s.kt_config.get("kt_weight_path"):
-        raise Unsupported("train.key", key="kt_weight_path")
+        raise Unsupported("train.key", setting="kt_weight_path")
     for key in ("kt_num_gpu_experts", "kt_use_lora_experts", "kt_full_weight_grad"):
         if s.kt_config.get(key):
-            raise Unsupported("train.key", key=f"kt_config.{key}")
+            raise Unsupported("train.key", setting=f"kt_config.{key}")
     for key, least in (("lora_rank", 1), ("cutoff_len", 2), ("per_device_train_batch_size", 1)):
         if getattr(s, key) < least:
-            raise UsageError("train.too_small", key=key, least=least, value=getattr(s, key))
+            raise UsageError("train.too_small", setting=key, least=least, value=getattr(s, key))
     if s.lora_rank > 256:
         raise Unsupported("train.rank", rank=s.lora_rank)
     if s.kt_cpu_activation not in ACTIVATIONS:
         raise UsageError(
-            "train.choice", key="kt_cpu_activation", value=s.kt_cpu_activation, known=", ".join(ACTIVATIONS)
+            "train.choice", setting="kt_cpu_activation", value=s.kt_cpu_activation, known=", ".join(ACTIVATIONS)
         )
     longest = s.kt_config.get("kt_model_max_length")
     if longest and longest < s.cutoff_len + MARGIN:
@@ -227,7 +227,7 @@ def _converted(key: str, value: Any, hint: Any) -> Any:
     if str in options and isinstance(value, int | float):
         return str(value)
     names = ", ".join(option.__name__ for option in options if option is not types.NoneType)
-    raise UsageError("train.type", key=key, value=value, type=names)
+    raise UsageError("train.type", setting=key, value=value, type=names)
 
 
 def keys() -> list[str]:

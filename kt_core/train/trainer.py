@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from kt_core.errors import KTError, NotFound, UsageError
 from kt_core.events import Events
-from kt_core.train import adapter
+from kt_core.train import adapter, described
 from kt_core.train.lora import trainable
 from kt_core.train.settings import Settings
 
@@ -155,7 +155,7 @@ def resume_from(s: Settings) -> str | None:
     folder = Path(s.output_dir)
     older = checkpoints(folder)
     if isinstance(s.resume_from_checkpoint, str) and s.resume_from_checkpoint not in ("true", "false"):
-        if not Path(s.resume_from_checkpoint, adapter.WEIGHTS).is_file():
+        if not Path(s.resume_from_checkpoint, described.WEIGHTS).is_file():
             raise NotFound("train.no_checkpoint", folder=s.resume_from_checkpoint)
         return s.resume_from_checkpoint
     if s.resume_from_checkpoint in (True, "true"):

@@ -1,0 +1,187 @@
+"""`kt sft`: fine-tuning, and what becomes of its adapters."""
+
+import hashlib
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kt_cli import launch, output
+from kt_cli.help import Command, new_app
+from kt_core import paths
+from kt_core.errors import KTError, UsageError
+from kt_core.messages import t
+from kt_core.train import settings
+from kt_core.train.settings import Settings
+
+app = new_app("sft.help")
+TRAIN = [sys.executable, "-m", "kt_core.train"]
+YAML = (".yaml", ".yml")
+INTERRUPTED = 130
+
+Adapter = Annotated[Path, typer.Argument(help="sft.adapter", metavar="ADAPTER")]
+Base = Annotated[str | None, typer.Option("--base", help="sft.base", metavar="MODEL")]
+
+
+@app.command("train", cls=Command, help="sft.train_help", epilog="sft.examples")
+def train(
+    file: Annotated[Path, typer.Argument(help="sft.file", metavar="FILE")],
+    words: Annotated[list[str] | None, typer.Argument(help="sft.words", metavar="[KEY=VALUE]...")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="sft.dry_run")] = False,
+) -> None:
+    s = settings.check(settings.read(paths.expanded(file), words or []))
+    told: dict[str, Any] = {"output_dir": s.output_dir, "report": None, "plan": None, "coverage": None, "steps": []}
+    try:
+        _process(s, ["--plan"] if dry_run else [], told)
+    except KeyboardInterrupt:
+        output.status(t("sft.stopped"))
+        raise typer.Exit(INTERRUPTED) from None
+    if dry_run:
+        output.result(told, lambda: "", names=())
+        return
+    output.result(told, lambda: t("sft.done", folder=s.output_dir), names=[s.output_dir])
+    output.muted(t("sft.next", folder=s.output_dir))
+
+
+@app.command("init", cls=Command, help="sft.init_help", epilog="sft.examples")
+def init(
+    model: Annotated[str, typer.Argument(help="sft.model", metavar="MODEL")],
+    file: Annotated[Path | None, typer.Option("--output", "-o", help="sft.output", metavar="FILE")] = None,
+) -> None:
+    name = Path(model).name.removesuffix(".gguf") or model
+    text = t("sft.init", model=json.dumps(model, ensure_ascii=False), output=f"saves/{name}")
+    if file is None:
+        output.result({"text": text}, lambda: text, names=())
+        return
+    path = paths.expanded(file)
+    if path.exists():
+        raise UsageError("sft.exists", path=path)
+    path.write_text(text, encoding="utf-8")
+    output.result({"path": str(path)}, lambda: t("sft.written", path=path), names=[str(path)])
+
+
+@app.command("merge", cls=Command, help="sft.merge_help", epilog="sft.examples")
+def merge(
+    folder: Adapter,
+    to: Annotated[Path, typer.Argument(help="sft.to", metavar="FOLDER")],
+    base: Base = None,
+) -> None:
+    target = paths.expanded(to).absolute()
+    _merge(_of_adapter(folder, base), target)
+    output.result({"path": str(target)}, lambda: t("sft.written", path=target), names=[str(target)])
+    output.muted(t("sft.merged", folder=target))
+
+
+@app.command("chat", cls=Command, help="sft.chat_help", epilog="sft.examples")
+def chat(
+    source: Annotated[Path, typer.Argument(help="sft.adapter_or_file", metavar="ADAPTER")],
+    base: Base = None,
+    system: Annotated[str | None, typer.Option("--system", "-s", help="chat.system", metavar="TEXT")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", "-t", help="chat.temperature", metavar="NUMBER", min=0, max=2)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="chat.max_tokens", metavar="COUNT", min=1)
+    ] = None,
+) -> None:
+    from kt_cli.commands import chat as talk
+
+    if source.suffix in YAML:
+        s = settings.check(settings.read(paths.expanded(source)), training=False)
+        s = _of_adapter(Path(s.adapter_name_or_path or s.output_dir), base or s.model_name_or_path)
+    else:
+        s = _of_adapter(source, base)
+    folder = paths.cache_dir() / "merged" / _name(s)
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _merge(s, folder)
+    plan = launch.make_plan(launch.files_of(str(folder)), {})
+    plan = replace(plan, model=replace(plan.model, name=Path(s.adapter_name_or_path or "").name))
+    plan = launch.with_server(plan, None, None)
+    with launch.serving(plan) as child:
+        url = launch.wait_ready(child, launch.events(child))
+        talk.chat(url, plan.model.name, system, temperature, max_tokens, raw=False)
+
+
+def _of_adapter(folder: Path, base: str | None) -> Settings:
+    """Settings that name an adapter and its base. Raises NotFound and BadData for what is no adapter."""
+    from kt_core.train import described
+
+    path = paths.expanded(folder).absolute()
+    config = described.describe(path)[0]
+    model = base or config.get("base_model_name_or_path")
+    if not model:
+        raise UsageError("train.needs_key", setting="--base")
+    return Settings(model_name_or_path=str(model), adapter_name_or_path=str(path))
+
+
+def _name(s: Settings) -> str:
+    """Of the merged model in the cache: it changes with the adapter's bytes and with the base."""
+    digest = hashlib.sha256(s.model_name_or_path.encode())
+    digest.update((Path(s.adapter_name_or_path or "") / "adapter_model.safetensors").read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _merge(s: Settings, to: Path) -> None:
+    output.status(t("sft.merging", adapter=s.adapter_name_or_path, base=s.model_name_or_path))
+    try:
+        _process(s, ["--merge", str(to)], {})
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _process(s: Settings, words: list[str], told: dict[str, Any]) -> None:
+    """Run kt_core.train with the settings, showing what it tells. Raises the error that it reports."""
+    with tempfile.TemporaryDirectory(prefix="kt-sft-") as folder:
+        file = Path(folder) / "settings.json"
+        file.write_text(json.dumps(asdict(s)))
+        with launch.running([*TRAIN, "--settings", str(file), *words], "sft") as child:
+            _follow(child, told)
+            code = child.process.wait()
+            if code:
+                reason = t("run.perhaps_memory") if code == -signal.SIGKILL else launch.last_line(child.log)
+                key = "sft.killed" if code < 0 else "sft.ended"
+                raise KTError(key, code=abs(code), reason=reason, log=child.log)
+
+
+def _follow(child: launch.Child, told: dict[str, Any]) -> None:
+    with output.progress() as report:
+        report(t("sft.start"), 0, 0, "")
+        for event in launch.events(child):
+            kind = event.get("event")
+            if kind == "progress":
+                report(str(event["stage"]), int(event["done"]), int(event["total"]), str(event["unit"]))
+            elif kind == "warning":
+                output.warn(str(event["what"]))
+            elif kind in ("report", "plan", "coverage"):
+                told[kind] = {name: value for name, value in event.items() if name not in ("event", "time", "text")}
+                output.status(str(event["text"]))
+            elif kind == "step":
+                told["steps"].append({name: value for name, value in event.items() if name not in ("event", "time")})
+                _show_step(event, report)
+            elif kind == "error":
+                raise launch.failure(child, event)
+
+
+def _show_step(event: dict[str, Any], report: Callable[[str, int, int, str], None]) -> None:
+    report(t("sft.training"), int(event["current_steps"]), int(event["total_steps"]), t("sft.steps"))
+    seconds = int(event["remaining_seconds"])
+    output.status(
+        t(
+            "sft.step",
+            step=event["current_steps"],
+            total=event["total_steps"],
+            loss=event["loss"],
+            lr=event["lr"] or 0.0,
+            norm=event["grad_norm"] or 0.0,
+            rate=event["tokens_per_second"],
+            memory=event["peak_bytes"] / 2**30,
+            left=f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}",
+        )
+    )

@@ -1,0 +1,238 @@
+"""Whole runs of a tiny model: against training in plain torch, resumed, merged, and read by PEFT."""
+
+import json
+import os
+import shutil
+
+import pytest
+import tinyrun
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from kt_core import models
+from kt_core.engine.loader import build
+from kt_core.engine.tokenizer import load_tokenizer
+from kt_core.errors import BadData, KTError, NotFound, UsageError
+from kt_core.events import Events
+from kt_core.kernels import set_threads
+from kt_core.train import adapter, described, merge, session
+from kt_core.train.data import load
+from kt_core.train.encode import collate, encode_all
+from kt_core.train.trainer import LOG, checkpoints
+from kt_core.weights import open_weights
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("train")
+
+
+@pytest.fixture(scope="module")
+def base(folder):
+    return tinyrun.base(folder / "base")
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return tinyrun.dataset(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(base, data, folder):
+    """An unbroken run of four steps, and what it told."""
+    s = tinyrun.chosen(base, data, folder / "whole")
+    return s, tinyrun.train(s)
+
+
+@pytest.fixture(autouse=True)
+def _threads(usual_threads):
+    yield
+    set_threads(usual_threads)
+
+
+def of(events, kind):
+    return [event for event in events if event["event"] == kind]
+
+
+def test_a_run_tells_what_it_does_and_leaves_a_whole_folder(trained, folder):
+    s, events = trained
+    out = folder / "whole"
+    report = of(events, "report")[0]
+    assert (report["samples"], report["dropped"]) == (8, 0)
+    assert 0.4 < report["kept"] < 0.7
+    assert of(events, "coverage")[0]["layers"] == dict.fromkeys(("experts", "k_proj", "o_proj", "q_proj", "v_proj"), 2)
+    steps = of(events, "step")
+    assert [step["current_steps"] for step in steps] == [1, 2, 3, 4]
+    assert [json.loads(line)["loss"] for line in (out / LOG).read_text().splitlines()] == [s["loss"] for s in steps]
+    assert of(events, "done")[0]["folder"] == str(out)
+    assert [path.name for path in checkpoints(out)] == ["checkpoint-2", "checkpoint-4"]
+    assert not list(out.glob("*.partial")) and not (out / ".saving").exists()
+    config, facts = described.describe(out)
+    assert config["r"] == s.lora_rank
+    assert facts["coverage"]["experts"] == 2
+    assert facts["base_fingerprint"] == adapter.fingerprint(open_weights(models.resolve(s.model_name_or_path)))
+
+
+def test_a_resumed_run_is_the_unbroken_one_to_the_bit(trained, base, data, folder):
+    s = tinyrun.chosen(base, data, folder / "broken")
+    shutil.copytree(folder / "whole" / "checkpoint-2", folder / "broken" / "checkpoint-2")
+    (folder / "broken" / ".saving" / "checkpoint-4").mkdir(parents=True)  # as a kill while saving leaves it
+    with pytest.raises(UsageError, match="older run"):
+        tinyrun.train(s)
+    events = tinyrun.train(tinyrun.chosen(base, data, folder / "broken", resume_from_checkpoint=True))
+    assert [step["current_steps"] for step in of(events, "step")] == [3, 4]
+    whole, broken = (load_file(folder / run / described.WEIGHTS) for run in ("whole", "broken"))
+    assert whole.keys() == broken.keys()
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    assert all((tensor != 0).any() for name, tensor in whole.items() if "lora_A" in name)
+
+
+def test_losses_are_those_of_plain_torch(data, folder):
+    """50 steps of the same batches by autograd and AdamW over W + scale B A in float32.
+
+    With the tiny model's own weights, of deviation 0.4, one step in fifty falls where a token's experts change.
+    """
+    base = tinyrun.base(folder / "calm", scale=0.5)
+    s = tinyrun.chosen(base, data, folder / "parity", learning_rate=1e-3)
+    files = models.resolve(str(base))
+    session.set_threads(s)
+    model, _ = session.prepared(s, files, Events(2))
+    start = {name: tensor.clone() for name, tensor in adapter.parameters(model)}
+    rows, _ = encode_all(load(str(data), ""), load_tokenizer(files), 64, False)
+    batches = [collate(rows[i : i + 4], 0) for i in (0, 4)]
+    optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, weight_decay=0)
+    found = [step(optimiser, model(**batches[i % 2]).loss) for i in range(50)]
+    expected = plain_torch(base, start, s.scale, batches, 50)
+    assert found[0] > found[-1] + 0.5
+    assert max(abs(a - b) for a, b in zip(found, expected, strict=True)) < 1e-3
+
+
+def step(optimiser, loss):
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+
+
+def plain_torch(base, start, scale, batches, steps):
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
+    model.requires_grad_(False)
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in start.items()}
+    optimiser = torch.optim.AdamW(list(leaves.values()), lr=1e-3, weight_decay=0)
+
+    def weights():
+        changed = {name: p.clone() for name, p in model.named_parameters()}
+        for name in leaves:
+            if ".lora_B." in name:
+                continue
+            path = name.removeprefix(adapter.PREFIX).removesuffix(".lora_A.weight")
+            delta = scale * leaves[name.replace("lora_A", "lora_B")] @ leaves[name]
+            if ".experts." not in path:
+                changed[f"{path}.weight"] = changed[f"{path}.weight"] + delta
+                continue
+            module, index, part = path.rsplit(".", 2)
+            fused = f"{module}.{'down_proj' if part == 'down_proj' else 'gate_up_proj'}"
+            half = delta.shape[0]
+            rows = {"gate_proj": slice(0, half), "up_proj": slice(half, 2 * half), "down_proj": slice(None)}[part]
+            changed[fused][int(index), rows] += delta
+        return changed
+
+    return [
+        step(optimiser, torch.func.functional_call(model, weights(), kwargs=batches[i % 2]).loss) for i in range(steps)
+    ]
+
+
+@pytest.fixture(scope="module")
+def merged(trained, folder):
+    s, _ = trained
+    return merge.merge(s.model_name_or_path, folder / "whole", folder / "merged", lambda *_: None)
+
+
+IDS = torch.arange(4, 24)[None]
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def test_merged_adapter_on_base_and_peft_agree(trained, merged, base, folder):
+    peft = pytest.importorskip("peft")
+    expected = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32))
+    before = logits(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32))
+    assert (expected - before).abs().max() > 0.1
+    plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    by_peft = logits(peft.PeftModel.from_pretrained(plain, folder / "whole"))
+    assert torch.allclose(by_peft, expected, atol=2e-4)
+    model, _ = session.prepared(trained[0], models.resolve(str(base)), Events(2))
+    adapter.load(model, folder / "whole")
+    error = (logits(model.eval()) - expected).norm() / expected.norm()
+    assert error < 0.01, error
+    served = logits(build(open_weights(models.resolve(str(merged))), lambda *_: None))
+    assert torch.allclose(served, expected, atol=1e-3)
+
+
+def test_merging_refuses_other_bases_and_used_folders(trained, merged, folder):
+    with pytest.raises(UsageError, match="not empty"):
+        merge.merge(trained[0].model_name_or_path, folder / "whole", merged, lambda *_: None)
+    other = folder / "other"
+    shutil.copytree(folder / "whole", other)
+    facts = json.loads((other / described.FACTS).read_text()) | {"base_fingerprint": "of another"}
+    (other / described.FACTS).write_text(json.dumps(facts))
+    with pytest.raises(BadData, match="not trained on"):
+        merge.merge(trained[0].model_name_or_path, other, folder / "nothing", lambda *_: None)
+    with pytest.raises(NotFound, match="no adapter"):
+        merge.merge(trained[0].model_name_or_path, folder / "base", folder / "nothing", lambda *_: None)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(base, data, folder, monkeypatch):
+    calls = []
+    usual = session.AdapterTrainer.compute_loss
+
+    def third_is_nan(self, *args, **kwargs):
+        calls.append(1)
+        loss = usual(self, *args, **kwargs)
+        return loss * float("nan") if len(calls) == 3 else loss
+
+    monkeypatch.setattr(session.AdapterTrainer, "compute_loss", third_is_nan)
+    with pytest.raises(KTError, match=r"loss of step 3 .*checkpoint-2"):
+        tinyrun.train(tinyrun.chosen(base, data, folder / "nan"))
+    assert [path.name for path in checkpoints(folder / "nan")] == ["checkpoint-2"]
+
+
+def test_targets_are_found_or_named(base, data, folder):
+    with pytest.raises(UsageError, match="lora_target nothing"):
+        tinyrun.train(tinyrun.chosen(base, data, folder / "t1", lora_target="q_proj,nothing"))
+    events = tinyrun.train(tinyrun.chosen(base, data, folder / "t2", lora_target=["gate_proj", "q_proj"], max_steps=1))
+    assert of(events, "coverage")[0]["layers"] == {"experts": 2, "q_proj": 2}
+
+
+def test_a_dry_run_tells_the_data_and_the_memory_and_trains_nothing(base, data, folder):
+    reading, writing = os.pipe()
+    session.plan(tinyrun.chosen(base, data, folder / "dry", max_steps=-1, num_train_epochs=3), Events(writing))
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        report, plan = map(json.loads, lines)
+    assert (report["samples"], plan["steps"]) == (8, 12)
+    assert plan["bytes"]["adapter"] == 16 * 2 * 6 * 3 * 4 * (32 + 16)
+    assert not (folder / "dry").exists()
+
+
+def test_packed_samples_do_not_see_each_other(base, data):
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    rows, _ = encode_all(load(str(data), ""), load_tokenizer(models.resolve(str(base))), 64, False)
+    packed, report = encode_all(load(str(data), ""), load_tokenizer(models.resolve(str(base))), 64, True)
+    assert report.rows < 8
+    assert sum(len(row.starts) for row in packed) == 8
+    batch = collate(packed, 0)
+    together = model(**batch, use_cache=False).logits[0]
+    for row in packed:
+        first = together[: len(row.ids)]
+        together = together[len(row.ids) :]
+        for begin, end in zip(row.starts, [*row.starts[1:], len(row.ids)], strict=True):
+            alone = model(input_ids=torch.tensor([row.ids[begin:end]])).logits[0]
+            assert torch.allclose(first[begin:end], alone, atol=1e-3)
+    assert sorted(len(row.ids) for row in rows) == sorted(
+        end - begin for row in packed for begin, end in zip(row.starts, [*row.starts[1:], len(row.ids)], strict=True)
+    )
