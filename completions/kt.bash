@@ -33,6 +33,10 @@ _kt() {
         --url) :; return ;;
         --model|-m) :; return ;;
         --lines|-n) :; return ;;
+        --include) :; return ;;
+        --exclude) :; return ;;
+        --like) :; return ;;
+        --alias) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --repeats) :; return ;;
         --shape) :; return ;;
@@ -57,9 +61,12 @@ _kt() {
         'kt ps') words='--json --quiet -q --color --help -h' ;;
         'kt stop') words='--all --json --quiet -q --color --help -h' ;;
         'kt logs') words='--follow -f --lines -n --json --quiet -q --color --help -h' ;;
-        'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
+        'kt model') words='list pull verify add scan path show rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
-        'kt model pull') words='--json --quiet -q --color --help -h' ;;
+        'kt model pull') words='--include --exclude --dry-run --json --quiet -q --color --help -h' ;;
+        'kt model verify') words='--repair --json --quiet -q --color --help -h' ;;
+        'kt model add') words='--like --alias --json --quiet -q --color --help -h' ;;
+        'kt model scan') words='--add --json --quiet -q --color --help -h' ;;
         'kt model path') words='--json --quiet -q --color --help -h' ;;
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
@@ -86,7 +93,8 @@ _kt() {
             'kt plan') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt stop') words="$(kt ps --quiet 2>/dev/null)" ;;
             'kt logs') words="$(kt ps --quiet 2>/dev/null)" ;;
-            'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
+            'kt model pull') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt model verify') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
