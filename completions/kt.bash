@@ -93,7 +93,7 @@ _kt() {
             'kt plan') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt stop') words="$(kt ps --quiet 2>/dev/null)" ;;
             'kt logs') words="$(kt ps --quiet 2>/dev/null)" ;;
-            'kt model pull') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
             'kt model verify') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;

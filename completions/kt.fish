@@ -116,7 +116,6 @@ complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from pull' -l color -x -a 'auto always never' -d 'When to use colour; the setting general.color, NO_COLOR and FORCE_COLOR count too'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from pull' -l help -s h -d 'Show this help and exit'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from pull' -a '(kt model list --quiet 2>/dev/null)'
-complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from pull; and __kt_wants_file' -F
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from verify' -l repair -d 'Download the broken files again, and no others'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from verify' -l json -d 'Write results and errors to stdout as JSON, one document a line'
 complete -c kt -n '__fish_seen_subcommand_from model; and __fish_seen_subcommand_from verify' -l quiet -s q -d 'Only results, and of lists only the names'

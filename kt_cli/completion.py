@@ -23,6 +23,7 @@ NAMES = {
     "run.name": (f"{MODELS}; {PROFILES}", True),
     "servers.name": (SERVERS, False),
     "model.any_name": (MODELS, True),
+    "model.pull_name": (MODELS, False),
     "model.pulled_name": (PULLED, False),
 }
 PATHS = ("DIR", "FILE")  # metavars whose value is a place on the disk

@@ -53,7 +53,7 @@ def list_(
 
 @app.command("pull", cls=Command, help="model.pull_help", epilog="model.pull_examples")
 def pull(
-    name: Annotated[str, typer.Argument(help="model.any_name", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="model.pull_name", metavar="NAME")],
     include: Annotated[list[str] | None, typer.Option("--include", help="model.include", metavar="PATTERN")] = None,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="model.exclude", metavar="PATTERN")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="model.dry_run")] = False,

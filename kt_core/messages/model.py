@@ -151,6 +151,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "model.parsers": ("tool calls: {calls}, reasoning: {reasoning}", "工具调用：{calls}，思考：{reasoning}"),
     "model.no_template": ("; no chat template: a base model", "；没有对话模板：基础模型"),
+    "model.pull_name": (
+        "A name that kt knows (kt model list), or a repository of the hub: OWNER/MODEL or OWNER/MODEL:QUANT",
+        "kt 认识的名称（kt model list），或模型库的仓库：OWNER/MODEL 或 OWNER/MODEL:QUANT",
+    ),
     "model.pulled_name": (
         "Name of a model on this disk; kt model list --pulled shows them",
         "本地模型的名称；用 kt model list --pulled 查看",
