@@ -4,7 +4,7 @@ _kt() {
     local path="kt" words="" files="" word before=""
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path" in
-            'kt'|'kt model'|'kt config'|'kt bench'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
+            'kt'|'kt model'|'kt config'|'kt sft'|'kt bench'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
         esac
         before="$word"
     done
@@ -34,11 +34,17 @@ _kt() {
         --url) :; return ;;
         --model|-m) :; return ;;
         --lines|-n) :; return ;;
+        --include) :; return ;;
+        --exclude) :; return ;;
+        --like) :; return ;;
+        --alias) :; return ;;
         --method|-m) :; return ;;
         --out|-o) :; return ;;
         --group) COMPREPLY=($(compgen -W '32 64 128' -- "$current")); return ;;
         --only) :; return ;;
         --override) :; return ;;
+        --output|-o) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --base) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --prompt) :; return ;;
         --output) :; return ;;
@@ -66,16 +72,19 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat ps stop logs model config quant doctor bench tune microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat ps stop logs model config quant sft doctor bench tune microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --detach -d --chat --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --threads --max-running --kv-dtype --from --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--prompt -p --file -f --continue -c --url --model -m --system -s --temperature -t --max-tokens --raw --no-save --json --quiet -q --color --help -h' ;;
         'kt ps') words='--json --quiet -q --color --help -h' ;;
         'kt stop') words='--all --json --quiet -q --color --help -h' ;;
         'kt logs') words='--follow -f --lines -n --json --quiet -q --color --help -h' ;;
-        'kt model') words='list pull path show rm --json --quiet -q --color --help -h' ;;
+        'kt model') words='list pull verify add scan path show rm --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
-        'kt model pull') words='--json --quiet -q --color --help -h' ;;
+        'kt model pull') words='--include --exclude --dry-run --json --quiet -q --color --help -h' ;;
+        'kt model verify') words='--repair --json --quiet -q --color --help -h' ;;
+        'kt model add') words='--like --alias --json --quiet -q --color --help -h' ;;
+        'kt model scan') words='--add --json --quiet -q --color --help -h' ;;
         'kt model path') words='--json --quiet -q --color --help -h' ;;
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
         'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
@@ -88,6 +97,11 @@ _kt() {
         'kt config profiles') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt quant') words='--method -m --out -o --group --zero-point --only --override --threads --dry-run --yes -y --json --quiet -q --color --help -h' ;;
+        'kt sft') words='train init merge chat --json --quiet -q --color --help -h' ;;
+        'kt sft train') words='--dry-run --json --quiet -q --color --help -h' ;;
+        'kt sft init') words='--output -o --json --quiet -q --color --help -h' ;;
+        'kt sft merge') words='--base --json --quiet -q --color --help -h' ;;
+        'kt sft chat') words='--base --system -s --temperature -t --max-tokens --json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt bench') words='inference compare machine moe linear attention mla --json --quiet -q --color --help -h' ;;
         'kt bench inference') words='--url --prompt --output --concurrency -c --depth --repeats --threads --seed --api-key --save --compare --csv --markdown --plot --json --quiet -q --color --help -h' ;;
@@ -113,6 +127,7 @@ _kt() {
             'kt stop') words="$(kt ps --quiet 2>/dev/null)" ;;
             'kt logs') words="$(kt ps --quiet 2>/dev/null)" ;;
             'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
+            'kt model verify') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;

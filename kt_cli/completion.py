@@ -24,7 +24,7 @@ NAMES = {
     "bench.name": (MODELS, True),
     "servers.name": (SERVERS, False),
     "model.any_name": (MODELS, True),
-    "model.name": (MODELS, False),
+    "model.pull_name": (MODELS, False),
     "model.pulled_name": (PULLED, False),
 }
 PATHS = ("DIR", "FILE")  # metavars whose value is a place on the disk

@@ -19,7 +19,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "help": _HELP,
     },
     "kt model": {
-        **dict.fromkeys(("download", "get", "add"), _PULL),
+        **dict.fromkeys(("download", "get"), _PULL),
         **dict.fromkeys(("remove", "delete"), _REMOVE),
         **dict.fromkeys(("show", "info"), _PLAN),
         "search": _LIST,

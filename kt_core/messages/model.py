@@ -11,8 +11,93 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "列出本地的模型以及 kt 可以下载的模型",
     ),
     "model.pull_help": (
-        "Download a model; an interrupted download goes on where it stopped",
-        "下载模型；中断的下载会从断点继续",
+        "Download a model; an interrupted download goes on where it stopped\n"
+        "A name that kt knows, or a repository of the model hub, of whose GGUF models one is named behind a colon. "
+        "Every file is compared with the hub's hash. HF_ENDPOINT names a mirror, HF_TOKEN a login, HF_HUB_OFFLINE forbids it.",
+        "下载模型；中断的下载会从断点继续\n"
+        "可以是 kt 认识的名称，或模型库的仓库；仓库含多个 GGUF 模型时在冒号后指定。"
+        "每个文件都与模型库公布的哈希值比对。HF_ENDPOINT 指定镜像，HF_TOKEN 指定登录，HF_HUB_OFFLINE 禁止下载。",
+    ),
+    "model.pull_examples": (
+        "kt model pull demo\nkt model pull qwen3-30b --dry-run\nkt model pull OWNER/MODEL-GGUF:Q4_K_M\n"
+        "kt model pull OWNER/MODEL --exclude 'model-0001*'",
+        "kt model pull demo\nkt model pull qwen3-30b --dry-run\nkt model pull OWNER/MODEL-GGUF:Q4_K_M\n"
+        "kt model pull OWNER/MODEL --exclude 'model-0001*'",
+    ),
+    "model.include": (
+        "Only files like this, such as '*.json'; may be given several times; default: what the model needs",
+        "只下载符合该模式的文件，如 '*.json'；可多次使用；默认为模型所需的文件",
+    ),
+    "model.exclude": (
+        "No files like this; may be given several times; default: none is left out",
+        "不下载符合该模式的文件；可多次使用；默认不排除",
+    ),
+    "model.dry_run": ("Show the files with their sizes and download nothing", "只显示文件及大小，不下载"),
+    "model.no_patterns": (
+        "{name} is one file.\n--include and --exclude choose among the files of a repository.\nLeave them out.",
+        "{name} 只有一个文件。\n--include 与 --exclude 用于选择仓库中的文件。\n请去掉它们。",
+    ),
+    "model.would_pull": (
+        "{count} files, {size}, would go to {folder}; {free} are free there",
+        "共 {count} 个文件、{size}，将保存到 {folder}；该处可用 {free}",
+    ),
+    "model.verify_help": (
+        "Compare a downloaded model's files with what was published",
+        "将已下载模型的文件与公布的内容比对",
+    ),
+    "model.verify_examples": (
+        "kt model verify demo\nkt model verify demo --repair",
+        "kt model verify demo\nkt model verify demo --repair",
+    ),
+    "model.repair": ("Download the broken files again, and no others", "重新下载损坏的文件，其余不动"),
+    "model.state_ok": ("right", "正确"),
+    "model.state_missing": ("missing", "缺失"),
+    "model.state_size": ("of another size", "大小不符"),
+    "model.state_content": ("of other content", "内容不符"),
+    "model.state_unknown": ("nobody says what it should be", "没有可比对的信息"),
+    "model.broken": (
+        "{count} files are not right; kt model verify {name} --repair downloads them again",
+        "{count} 个文件有误；用 kt model verify {name} --repair 重新下载",
+    ),
+    "model.repaired": ("{count} files were broken and are right now", "{count} 个文件曾有误，现已修复"),
+    "model.whole": ("Nothing is broken", "没有发现损坏"),
+    "model.add_help": (
+        "Give a model that lies elsewhere a name of its own\nThe files stay where they are; kt model rm forgets the name again.",
+        "为位于别处的模型取一个名称\n文件保持原位；用 kt model rm 可取消该名称。",
+    ),
+    "model.add_examples": (
+        "kt model add work /data/models/my-model\nkt model add big OWNER/MODEL --like r1\nkt model scan /data/models --add",
+        "kt model add work /data/models/my-model\nkt model add big OWNER/MODEL --like r1\nkt model scan /data/models --add",
+    ),
+    "model.new_name": ("The name to give it", "要取的名称"),
+    "model.source": ("A GGUF file, a model folder, or a repository of the hub", "GGUF 文件、模型文件夹或模型库的仓库"),
+    "model.like": (
+        "A model that kt knows and that has the same shapes; default: the files say",
+        "规模相同的已知模型；默认由文件决定",
+    ),
+    "model.alias": (
+        "Another name for it; may be given several times; default: none",
+        "另一个名称；可多次使用；默认无",
+    ),
+    "model.is_added": ("{name} is a model now, noted in {file}", "已添加模型 {name}，记录在 {file}"),
+    "model.bad_name": (
+        "{name!r} cannot be the name of a model of yours.\nA name has no slash, does not begin with - . or @, and is not one of kt's own.\n"
+        "Choose another name.",
+        "“{name}”不能作为您的模型名称。\n名称不含斜杠，不以 -、. 或 @ 开头，且不与 kt 自带的名称相同。\n请换一个名称。",
+    ),
+    "model.scan_help": ("Find the models in a folder and below it", "查找文件夹及其子文件夹中的模型"),
+    "model.scan_folder": ("The folder", "文件夹"),
+    "model.scan_add": ("Give each one that is new a name, as kt model add does", "为每个新模型取名，如同 kt model add"),
+    "model.no_folder": (
+        "There is no folder {folder}.\n\nName one that holds models.",
+        "没有文件夹 {folder}。\n\n请指定存放模型的文件夹。",
+    ),
+    "model.none_found": ("There is no model in {folder}.", "{folder} 中没有模型。"),
+    "model.missing": ("not there: {path}", "不存在：{path}"),
+    "model.added": ("yours, in {path}", "您添加的，位于 {path}"),
+    "model.forgotten": (
+        "{name} is forgotten in {file}; its files stay where they are",
+        "已从 {file} 中移除 {name}；其文件保持原位",
     ),
     "model.path_help": ("Show where a model's files are", "显示模型文件的位置"),
     "model.rm_help": ("Delete a downloaded model", "删除已下载的模型"),
@@ -66,7 +151,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "model.parsers": ("tool calls: {calls}, reasoning: {reasoning}", "工具调用：{calls}，思考：{reasoning}"),
     "model.no_template": ("; no chat template: a base model", "；没有对话模板：基础模型"),
-    "model.name": ("Name of the model; kt model list shows them", "模型名称；用 kt model list 查看"),
+    "model.pull_name": (
+        "A name that kt knows (kt model list), or a repository of the hub: OWNER/MODEL or OWNER/MODEL:QUANT",
+        "kt 认识的名称（kt model list），或模型库的仓库：OWNER/MODEL 或 OWNER/MODEL:QUANT",
+    ),
     "model.pulled_name": (
         "Name of a model on this disk; kt model list --pulled shows them",
         "本地模型的名称；用 kt model list --pulled 查看",

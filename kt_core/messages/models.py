@@ -11,6 +11,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "models.none": ("none", "无"),
     "models.unit_layers": ("layers", "层"),
+    "models.stage_check": ("Checking {file}", "校验 {file}"),
     "models.stage_hub": ("Downloading from the model hub: {source}", "从模型库下载：{source}"),
     "models.stage_package": (
         "Downloading from the package registry: {source}",
@@ -77,16 +78,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "没有名为“{name}”的模型。\n相近的有：{near}。\n查看全部：kt model list",
     ),
     "models.repository": (
-        "There is no folder {name}.\nFor a repository of Hugging Face: kt runs it from a folder, once it is downloaded.\n"
-        "hf download {name} --local-dir {folder}, then: kt run ./{folder}",
-        "没有文件夹 {name}。\n如果它是 Hugging Face 的仓库：下载后，kt 从文件夹运行它。\n"
-        "hf download {name} --local-dir {folder}，然后：kt run ./{folder}",
+        "There is no folder {name}.\nIf it is a repository of the model hub, kt runs it once it is downloaded.\n"
+        "kt model pull {name}",
+        "没有文件夹 {name}。\n如果它是模型库的仓库，下载后 kt 即可运行。\nkt model pull {name}",
     ),
     "models.known_repository": (
-        "Model {name} is not on this disk.\nkt knows its shape (kt model show {name}), and runs it from a folder once it is downloaded.\n"
-        "hf download {repo} --local-dir {folder}, then: kt run ./{folder}",
-        "本机没有模型 {name}。\nkt 知道它的规模（kt model show {name}），下载后从文件夹运行。\n"
-        "hf download {repo} --local-dir {folder}，然后：kt run ./{folder}",
+        "Model {name} is not on this disk.\nkt knows its shape (kt plan {name} tells whether it fits) and runs it once {repo} is downloaded.\n"
+        "kt model pull {name}",
+        "本机没有模型 {name}。\nkt 知道它的规模（kt plan {name} 可判断能否运行），下载 {repo} 后即可运行。\n"
+        "kt model pull {name}",
     ),
     "models.bad_catalogue": (
         "{path} is not right.\n{problems}\nMend that file, or move it away.",
@@ -99,6 +99,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "models.entry_value": ("{name}: {field} cannot be {value}", "{name}：{field} 不能是 {value}"),
     "models.entry_like": ("{name}: no built-in model is called {like}", "{name}：没有名为 {like} 的内置模型"),
+    "models.offline": (
+        "Nothing was asked of the model hub for {name}.\nHF_HUB_OFFLINE is set, which forbids it.\nunset HF_HUB_OFFLINE",
+        "没有向模型库请求 {name}。\n已设置 HF_HUB_OFFLINE，禁止访问。\nunset HF_HUB_OFFLINE",
+    ),
     "models.hub_failed": (
         "The model hub did not answer for {name}.\n{reason}\nCheck the network, or name a mirror in HF_ENDPOINT.",
         "模型库没有返回 {name}。\n{reason}\n请检查网络，或用 HF_ENDPOINT 指定镜像。",

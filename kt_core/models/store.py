@@ -54,10 +54,15 @@ def list_models() -> tuple[Pulled, ...]:
 
 
 def path(name: str) -> Path | None:
-    """The folder of a pulled model, by name or alias in any case; None when it is not pulled."""
+    """The folder of a pulled model, by name, alias or repository in any case; None when it is not pulled."""
     entry = registry.find(name)
-    wanted = (entry.name if entry else name).casefold()
-    return next((m.path for m in list_models() if m.name.casefold() == wanted), None)
+    here = {model.name.casefold(): model.path for model in list_models()}
+    found = here.get((entry.name if entry else name).casefold())
+    if found or entry or not here:
+        return found
+    known = catalogue.find(name)
+    words = (known.name, *(repo.rpartition("/")[2] for repo in known.repos.values())) if known else (repository(name),)
+    return next((here[word.casefold()] for word in words if word.casefold() in here), None)
 
 
 def pull(name: str, progress: Progress) -> ModelFiles:
@@ -74,7 +79,7 @@ def pull(name: str, progress: Progress) -> ModelFiles:
         raise unknown(name)
     target = models_dir() / entry.name / entry.file
     try:
-        with _lock(entry.name, progress):
+        with lock(entry.name, progress):
             if not target.is_file():
                 _check_disk(entry)
                 _make(entry, target, progress)
@@ -104,8 +109,7 @@ def remove(name: str) -> Path:
     """
     folder = path(name)
     if folder is None:
-        pulled = t("output.comma").join(m.name for m in list_models())
-        raise NotFound("models.not_pulled", name=name, pulled=pulled or t("models.none"))
+        raise not_pulled(name)
     doomed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
     try:
         if folder.is_symlink():
@@ -118,10 +122,16 @@ def remove(name: str) -> Path:
     return folder
 
 
+def not_pulled(name: str) -> NotFound:
+    """The error for a model that is not in the store."""
+    pulled = t("output.comma").join(m.name for m in list_models())
+    return NotFound("models.not_pulled", name=name, pulled=pulled or t("models.none"))
+
+
 def unknown(name: str) -> NotFound:
     """The error for a name that nothing here goes by, with the nearest ones."""
-    if model := repository(name):
-        return NotFound("models.repository", name=name, folder=model)
+    if repository(name):
+        return NotFound("models.repository", name=name)
     close = near(name, known_names())
     return NotFound("models.unknown_near", name=name, near=close) if close else NotFound("models.unknown", name=name)
 
@@ -145,7 +155,7 @@ def _build(entry: Entry, partial: Path, progress: Progress) -> Path:
     base = registry.find(entry.base)
     assert base is not None
     made = partial / entry.file
-    with _lock(base.name, progress):
+    with lock(base.name, progress):
         pulled = models_dir() / base.name / base.file
         source = pulled if pulled.is_file() else fetch(base, _partial(base), progress, entry.name)
         importlib.import_module(f"kt_core.models.{entry.recipe}").build(source, made, progress)
@@ -186,7 +196,7 @@ def _bytes(folder: Path) -> int:
 
 
 @contextmanager
-def _lock(name: str, progress: Progress) -> Iterator[None]:
+def lock(name: str, progress: Progress) -> Iterator[None]:
     """Hold the model's lock; the kernel gives it up when the process dies."""
     folder = models_dir() / ".locks"
     folder.mkdir(parents=True, exist_ok=True)

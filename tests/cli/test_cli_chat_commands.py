@@ -250,6 +250,7 @@ def test_going_on_with_the_newest(server: FakeServer, env: dict[str, str], chat:
     shown.expect("Going on with: Where is Paris")
     shown.expect(">>>")
     shown.say("And Rome?\r", "tok/s")
+    shown.expect(">>>")
     shown.child.sendeof()
     shown.end()
     assert [m["content"] for m in server.requests[-1]["messages"]] == ["Where is Paris?", server.answer, "And Rome?"]

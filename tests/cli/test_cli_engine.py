@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import Run
+from test_cli_terminal import Screen
 
 from kt_cli import servers
 from kt_core.types import Plan
@@ -27,7 +28,7 @@ def pulled(demo_file: Path, tmp_path: Path) -> None:
 def wait_for_server(process: "subprocess.Popen[str]") -> servers.Server:
     end = time.monotonic() + ENGINE_SECONDS
     while time.monotonic() < end:
-        if found := servers.running():
+        if found := servers.ready():
             return found[0]
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.2)
@@ -47,6 +48,9 @@ def test_serve_chat_and_sudden_death(kt: Run, env: dict[str, str]) -> None:
     try:
         server = wait_for_server(process)
         assert server.model == "demo" and Path(server.log).exists() and Path(server.plan).exists()
+        (row,) = kt("ps", "--json").json["servers"]
+        assert row["state"] == "ready" and row["context"] == 512 and row["threads"] >= 1 and row["running"] == 0
+        assert row["memory"] > 2**27 and row["planned"]["cpu"] > 2**27
         options = ("--max-tokens", "4", "--temperature", "0")
         once = kt("run", "demo", "-p", "Say hello.", *options, "--json")
         assert once.code == 0 and once.json["completion_tokens"] == 4 and once.json["finish_reason"] == "length"
@@ -78,3 +82,20 @@ def test_interrupt_while_the_engine_loads(env: dict[str, str]) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "Error" not in err
+
+
+@pytest.mark.full
+def test_from_a_bare_command_to_an_answer(env: dict[str, str]) -> None:
+    """What a new user does: `kt run`, Enter, Enter, a question; then Ctrl-D, and nothing is left."""
+    shown = Screen(f"{sys.executable} -m kt_cli run", env)
+    shown.expect(r"demo.* Cancel\x1b")
+    shown.say("\r", r"talk to it here.* Cancel\x1b")
+    shown.child.timeout = ENGINE_SECONDS
+    shown.say("\r", "kt run demo --chat")
+    shown.expect("lists the commands.*>>>")
+    shown.say("/set max_tokens 8\r", "is now 8")
+    shown.expect(">>>")
+    shown.say("Say hello.\r", r"context \d+ of 8192")
+    shown.expect(">>>")
+    shown.child.sendeof()
+    assert "code 0" in shown.end() and not servers.running()

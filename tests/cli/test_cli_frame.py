@@ -65,7 +65,7 @@ USAGE = [
     (("model", "lst"), "did you mean list"),
     (("xyzzy",), "kt has no command 'xyzzy'; it has: run"),
     (("doctor", "--zzz"), "kt doctor has no option --zzz."),
-    (("model",), "kt model needs a command: list, pull, path, show, rm."),
+    (("model",), "kt model needs a command: list, pull, verify, add, scan, path, show, rm."),
     (("serve", "x"), "what does that here: kt run NAME"),
     (("model", "delete", "x"), "what does that here: kt model rm NAME"),
     (("run", "x", "--num-threads", "4"), "what does that here: --threads"),

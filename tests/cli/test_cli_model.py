@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+import small_hub
 from cli_runner import Run
 
 
@@ -102,10 +103,10 @@ def test_pull_unknown(kt: Run) -> None:
     assert done.code == 4 and "demo" in done.err
 
 
-@pytest.mark.parametrize("command", [("run",), ("model", "pull"), ("model", "path")])
-def test_a_repository_gets_the_way_to_a_folder(command: tuple[str, ...], kt: Run) -> None:
+@pytest.mark.parametrize("command", [("run",), ("model", "path")])
+def test_a_repository_gets_the_way_to_it(command: tuple[str, ...], kt: Run) -> None:
     done = kt(*command, "Qwen/Qwen3-30B-A3B")
-    assert done.code == 4 and "hf download Qwen/Qwen3-30B-A3B --local-dir Qwen3-30B-A3B" in done.err
+    assert done.code == 4 and "kt model pull Qwen/Qwen3-30B-A3B" in done.err
     for name in ("nope.gguf", "a/b/c", "./a", "a/b.gguf"):
         assert "hf download" not in kt("run", name).err and f"no model at {name}." in kt("run", name).err
 
@@ -149,7 +150,7 @@ def test_show_of_what_is_not_there(kt: Run) -> None:
 
 def test_run_of_a_known_model_names_the_way(kt: Run) -> None:
     done = kt("run", "m2")
-    assert done.code == 4 and "hf download MiniMaxAI/MiniMax-M2 --local-dir MiniMax-M2" in done.err
+    assert done.code == 4 and "MiniMaxAI/MiniMax-M2" in done.err and "kt model pull MiniMax-M2" in done.err
 
 
 def test_list_of_known_models(kt: Run) -> None:
@@ -170,3 +171,80 @@ def test_show_of_a_configuration_alone(kt: Run, tmp_path: Path) -> None:
         assert found["source"] == "config" and found["spec"]["parameters"] / 1e9 > 30 and not found["spec"]["exact"]
     file.write_text("{}")
     assert kt("model", "show", str(file)).code == 5
+
+
+# ---- models elsewhere, and those of the hub
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tree with two models, a split one, and things that are none."""
+    root = tmp_path / "disk"
+    for file in (
+        "a/one.gguf",
+        "b/c/two-00001-of-00002.gguf",
+        "b/c/two-00002-of-00002.gguf",
+        "a/mmproj-x.gguf",
+        "d/x.txt",
+    ):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_bytes(b"1234")
+    broken = root / "broken"
+    broken.mkdir()
+    (broken / "three-00001-of-00002.gguf").write_bytes(b"")
+    return root
+
+
+def test_scan_and_add(kt: Run, folder: Path) -> None:
+    found = kt("model", "scan", str(folder), "--json").json["models"]
+    assert [(one["name"], one["bytes"]) for one in found if not one["problem"]] == [
+        ("one", 4), ("two-00001-of-00002", 8),
+    ]  # fmt: skip
+    assert [one["name"] for one in found if one["problem"]] == ["three-00001-of-00002"]
+    assert kt("model", "scan", str(folder), "--add", "-q").out.split()[:1] == ["one"]
+    listed = {entry["name"]: entry for entry in kt("model", "list", "--json").json["models"]}
+    assert listed["one"]["bytes"] == 4 and listed["one"]["path"] == str(folder / "a" / "one.gguf")
+    assert kt("model", "path", "one").out == f"{folder / 'a' / 'one.gguf'}\n"
+    (folder / "a" / "one.gguf").unlink()
+    row = next(line for line in kt("model", "list").out.splitlines() if line.startswith("one"))
+    assert "not there" in row  # shown, and not dropped
+    assert kt("model", "rm", "one").code == 0
+    assert "one" not in kt("model", "list", "-q").out.split() and (folder / "b" / "c").exists()
+    assert kt("model", "scan", str(folder / "nowhere")).code == 4
+
+
+def test_add(kt: Run, folder: Path) -> None:
+    file = str(folder / "a" / "one.gguf")
+    assert kt("model", "add", "mine", file, "--alias", "m").code == 0
+    assert kt("model", "path", "m").out == f"{file}\n"
+    assert kt("model", "add", "big", "me/big", "--like", "r1").code == 0
+    assert kt("model", "show", "big", "--json").json["repos"] == {"": "me/big"}
+    for args, code in (
+        (("x", str(folder / "d")), 5),
+        (("x", str(folder / "nowhere")), 4),
+        (("demo", file), 2),
+        (("a/b", file), 2),
+        (("x", file, "--like", "no such"), 5),
+    ):
+        done = kt("model", "add", *args)
+        assert done.code == code, done.err
+    assert "x" not in kt("model", "list", "-q").out.split()
+
+
+def test_pull_of_a_repository(kt: Run, tmp_path: Path) -> None:
+    """From the dry run to a repaired file, through a hub on this machine."""
+    with small_hub.serving() as (handler, address):
+        more = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf")}
+        would = kt("model", "pull", "me/tiny", "--exclude", "tok*", "--dry-run", "--json", more=more).json
+        assert len(would["files"]) == 4 and would["bytes"] > 6000 and not would["there"] and handler.sent == []
+        assert "would go to" in kt("model", "pull", "me/tiny", "--dry-run", more=more).out
+        done = kt("model", "pull", "me/tiny", "-q", more=more)
+        assert done.code == 0 and done.out == "tiny\n"
+        shard = tmp_path / "data" / "kt" / "models" / "tiny" / "model-00002-of-00002.safetensors"
+        shard.write_bytes(b"")
+        bad = kt("model", "verify", "tiny", "-q", more=more)
+        assert bad.code == 5 and bad.out == f"{shard.name}\n"
+        assert kt("model", "verify", "tiny", "--repair", "--json", more=more).json["repaired"] == [shard.name]
+        assert "Nothing is broken" in kt("model", "verify", "tiny").err
+    assert kt("model", "pull", "me/other").code == 6  # offline
+    assert kt("model", "pull", "demo", "--include", "x").code == 2

@@ -17,6 +17,7 @@ from test_cli_run import STAND_IN, wait_for
 
 from kt_cli import servers
 from kt_core import paths
+from kt_core.errors import UsageError
 from kt_core.events import born
 
 SERVER = {
@@ -40,53 +41,63 @@ def detached(kt: Run, *args: str, **more: str) -> Any:
     return done.json
 
 
-def test_detached_server_goes_on(kt: Run) -> None:
+def test_detached_server_goes_on(kt: Run, here: Run) -> None:
     done = kt("run", "tiny", "--detach", program=STAND_IN)
     assert done.code == 0 and done.out == ""
     (server,) = servers.running()
     assert f"tiny is ready at {server.url}" in done.err and f"kt stop {server.pid}" in done.err
     assert Path(server.plan).exists()
     assert kt("run", "tiny", "-p", "Where?", program=STAND_IN).out.startswith("Paris")  # asks the one that runs
-    (listed,) = kt("ps", "--json").json["servers"]
+    (listed,) = here("ps", "--json").json["servers"]
     assert listed["pid"] == server.pid and listed["state"] == "ready" and listed["log"] == server.log
     assert listed["running"] == 1 and listed["context"] == 4096 and listed["planned"] == {"cpu": 2**30}
-    stopped = kt("stop", "--json").json["stopped"]
+    stopped = here("stop", "--json").json["stopped"]
     assert stopped == [{"pid": server.pid, "model": "tiny", "url": server.url, "killed": False}]
     assert not servers.alive(server.pid) and not Path(server.plan).exists() and not servers.running()
 
 
-def test_several_at_once(kt: Run) -> None:
+def test_several_at_once(kt: Run, here: Run) -> None:
     first, second = detached(kt), detached(kt)
     assert first["url"] != second["url"] and first["pid"] != second["pid"]
-    found = kt("ps", "--json").json["servers"]
+    found = here("ps", "--json").json["servers"]
     assert [server["pid"] for server in found] == [second["pid"], first["pid"]]  # newest first
     for server in found:
         assert set(server) == set(SERVER)
         assert all(isinstance(server[name], kind) for name, kind in SERVER.items()), server
-    assert kt("ps", "-q").out == f"{second['pid']}\n{first['pid']}\n"
-    which = kt("stop")
+    assert here("ps", "-q").out == f"{second['pid']}\n{first['pid']}\n"
+    which = here("stop")
     assert which.code == 2 and first["url"] in which.err and str(second["pid"]) in which.err and which.out == ""
     port = first["url"].rpartition(":")[2]
-    assert kt("stop", port).code == 0
+    assert here("stop", port).code == 0
     assert [server.pid for server in servers.running()] == [second["pid"]]
-    assert kt("stop", "--all", "-q").out == f"{second['pid']}\n"
-    assert kt("stop", "--all").code == kt("stop").code == 4
+    assert here("stop", "--all", "-q").out == f"{second['pid']}\n"
+    assert here("stop", "--all").code == here("stop").code == 4
 
 
-@pytest.mark.parametrize("word", ["pid", "model", "url", "TINY"])
-def test_what_names_a_server(word: str, kt: Run) -> None:
-    started = detached(kt)
-    assert kt("stop", str(started.get(word, word))).code == 0
-    assert not servers.running()
+def test_what_names_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, three = found = [
+        servers.Server(101, "http://127.0.0.1:30001", "tiny"),
+        servers.Server(102, "http://127.0.0.1:30002", "Tiny"),
+        servers.Server(103, "http://127.0.0.1:101", "other"),
+    ]
+    monkeypatch.setattr(servers, "running", lambda: found)
+    assert servers.matching("102") == [two] and servers.matching("30001") == [one]
+    assert servers.matching("http://127.0.0.1:101/v1/") == [three] and servers.matching("OTHER") == [three]
+    assert servers.matching("tiny") == [one, two] and servers.matching("101") == [one, three]
+    assert servers.matching("nothing") == servers.matching("999999999999999999999") == []
+    assert servers.the("other") == three
+    for word in ("tiny", None):
+        with pytest.raises(UsageError, match="30002"):
+            servers.the(word)
 
 
-def test_name_of_no_server(kt: Run) -> None:
-    nobody = kt("stop", "other")
+def test_name_of_no_server(kt: Run, here: Run) -> None:
+    nobody = here("stop", "other")
     assert nobody.code == 4 and "kt run MODEL --detach" in nobody.err
     started = detached(kt)
-    done = kt("stop", "other")
+    done = here("stop", "other")
     assert done.code == 4 and started["url"] in done.err
-    assert kt("stop", "tiny", "--all").code == 2 and servers.running()
+    assert here("stop", "tiny", "--all").code == 2 and servers.running()
 
 
 def test_server_that_does_not_stop_is_killed(kt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +113,16 @@ def test_failure_while_it_loads_leaves_nothing(kt: Run, tmp_path: Path) -> None:
     assert not servers.running() and not list((tmp_path / "state" / "kt" / "plans").iterdir())
 
 
-def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], kt: Run, tmp_path: Path) -> None:
+def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], here: Run, tmp_path: Path) -> None:
     command = [sys.executable, *STAND_IN, "run", "tiny", "--detach"]
     loading = {**env, "KT_TEST_SERVER": "loading"}
     process = subprocess.Popen(command, env=loading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(servers.running)
     (server,) = servers.running()
     assert not server.ready and not servers.ready()
-    (row,) = kt("ps", "--json").json["servers"]
+    (row,) = here("ps", "--json").json["servers"]
     assert row["state"] == "loading" and row["progress"] == {"stage": "weights", "done": 1, "total": 4}
-    assert "loading 25 %" in kt("ps").out
+    assert "loading 25 %" in here("ps").out
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130 and "Error" not in err
@@ -146,18 +157,18 @@ def test_process_id_that_another_server_took() -> None:
         holder.wait()
 
 
-def test_options_against_each_other(kt: Run) -> None:
+def test_options_against_each_other(kt: Run, here: Run) -> None:
     assert kt("run", "tiny", "--detach", "-p", "x", program=STAND_IN).code == 2
-    assert kt("logs", "--follow", "--json").code == 2
+    assert here("logs", "--follow", "--json").code == 2
 
 
-def test_logs(kt: Run, env: dict[str, str]) -> None:
-    assert kt("logs").code == 4
+def test_logs(kt: Run, here: Run, env: dict[str, str]) -> None:
+    assert here("logs").code == 4
     started = detached(kt)
-    assert kt("logs").out == kt("logs", "tiny").out == "starting\nlast words of the log\n"
-    assert kt("logs", "-n", "1").out == "last words of the log\n"
-    assert kt("logs", "-q").out == started["log"] + "\n"
-    assert kt("logs", "--json").json == {
+    assert here("logs").out == here("logs", "tiny").out == "starting\nlast words of the log\n"
+    assert here("logs", "-n", "1").out == "last words of the log\n"
+    assert here("logs", "-q").out == started["log"] + "\n"
+    assert here("logs", "--json").json == {
         "schema_version": 1,
         "log": started["log"],
         "lines": ["starting", "last words of the log"],
@@ -171,12 +182,12 @@ def test_logs(kt: Run, env: dict[str, str]) -> None:
     log_file.rename(log_file.with_suffix(".1.log"))  # as the server does when it is full
     log_file.write_text("a new part\n")
     child.expect("a new part")
-    kt("stop")
+    here("stop")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
-    assert kt("logs").out == "a new part\n"  # of the one that has ended
-    other = kt("logs", "nosuch")
+    assert here("logs").out == "a new part\n"  # of the one that has ended
+    other = here("logs", "nosuch")
     assert other.code == 4 and "tiny" in other.err
 
 

@@ -77,14 +77,9 @@ def test_back_cancel_and_a_wrong_path(env: dict[str, str]) -> None:
     shown.say(DOWN * 7 + ENTER, "Which model.*" + LAST)  # back
     shown.say(DOWN * 4 + ENTER, "code 0")  # cancel
     assert not servers.running()
-    for screen in (questions(env),):
-        screen.expect(LAST)
-        screen.child.sendintr()
-        assert "code 130" in screen.end()
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(("language", "columns"), [("zh", 80), ("en", 120)])
 def test_screens(language: str, columns: int, env: dict[str, str]) -> None:
     """Every row of both menus in its own line, in both languages; no colour where none is wanted."""
     shown = questions({**env, "KT_LANG": language, "NO_COLOR": "1"}, columns=columns)

@@ -246,7 +246,7 @@ def test_second_pull_waits_for_the_first(mirror: Path) -> None:
     def second() -> None:
         done.append(store.pull("tiny", lambda stage, *_: said.append(stage)).path)
 
-    with store._lock("tiny", lambda *_: None):
+    with store.lock("tiny", lambda *_: None):
         thread = threading.Thread(target=second)
         thread.start()
         deadline = time.monotonic() + 10

@@ -14,6 +14,7 @@ import pytest
 from live import USER
 
 from kt_core.errors import KTError
+from kt_core.events import born
 from kt_core.server.serve import listen, url_of
 from kt_core.types import ModelFiles, ModelSpec, Plan, ServerSettings
 
@@ -95,6 +96,7 @@ def test_life(process):
     (file,) = p.states()
     state = json.loads(file.read_text())
     assert file.name == f"{p.child.pid}.json" and state["pid"] == p.child.pid
+    assert state["ready"] is True and state["born"] == born(p.child.pid) > 0
     assert state["url"] == ready["url"] and state["model"] == "my/tiny" and state["plan"] == str(p.plan)
     assert state["log"] == str(p.log) and abs(state["started"] - time.time()) < 60
     assert get(ready["url"], "/health").json()["status"] == "ok"
@@ -123,7 +125,9 @@ def test_listens_while_loading_and_stops_then(process):
     health = get(f"http://127.0.0.1:{port}", "/health")
     assert health.status_code == 503
     assert health.json() == {"status": "loading", "stage": "weights", "done": 0, "total": 4}
-    assert not p.states()
+    (file,) = p.states()
+    state = json.loads(file.read_text())
+    assert state["ready"] is False and state["url"].endswith(f":{port}")
     p.child.send_signal(signal.SIGTERM)
     assert p.ended() == 0
 
