@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import launch, output
+from kt_cli import answer, client, launch, output
+from kt_cli.commands.chat import converse
 from kt_cli.help import Command, new_app
 from kt_core import paths
 from kt_core.errors import KTError, UsageError
@@ -90,8 +91,6 @@ def chat(
         int | None, typer.Option("--max-tokens", help="chat.max_tokens", metavar="COUNT", min=1)
     ] = None,
 ) -> None:
-    from kt_cli.commands import chat as talk
-
     if source.suffix in YAML:
         s = settings.check(settings.read(paths.expanded(source)), training=False)
         s = _of_adapter(Path(s.adapter_name_or_path or s.output_dir), base or s.model_name_or_path)
@@ -106,7 +105,12 @@ def chat(
     plan = launch.with_server(plan, None, None)
     with launch.serving(plan) as child:
         url = launch.wait_ready(child, launch.events(child))
-        talk.chat(url, plan.model.name, system, temperature, max_tokens, raw=False)
+        api = client.Api(url, next(iter(plan.server.api_keys), ""))
+        options = answer.options(temperature, max_tokens)
+        if sys.stdin.isatty():
+            converse(api, plan.server.served_name, plan.value("context"), options, system=system)
+        else:
+            answer.once(api, plan.server.served_name, answer.question_from_stdin(), system, options)
 
 
 def _of_adapter(folder: Path, base: str | None) -> Settings:
