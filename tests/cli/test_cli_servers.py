@@ -113,7 +113,7 @@ def test_failure_while_it_loads_leaves_nothing(kt: Run, tmp_path: Path) -> None:
     assert not servers.running() and not list((tmp_path / "state" / "kt" / "plans").iterdir())
 
 
-def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], here: Run, tmp_path: Path) -> None:
+def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], kt: Run, here: Run, tmp_path: Path) -> None:
     command = [sys.executable, *STAND_IN, "run", "tiny", "--detach"]
     loading = {**env, "KT_TEST_SERVER": "loading"}
     process = subprocess.Popen(command, env=loading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
