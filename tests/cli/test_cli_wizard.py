@@ -49,6 +49,21 @@ def test_to_a_served_answer(words: str, env: dict[str, str]) -> None:
     assert ANSWER.replace("*", "") in drawn and "code 0" in drawn and not servers.running()
 
 
+def test_ctrl_c_stops_answers_and_not_the_server(env: dict[str, str]) -> None:
+    """Of a server that runs for one conversation: again and again."""
+    shown = questions({**env, "KT_TEST_SERVER": "talkative"}, "run tiny --chat")
+    shown.expect(">>>")
+    (server,) = servers.running()
+    for _ in range(2):
+        shown.say("Talk" + ENTER, "word word word")
+        shown.child.sendintr()
+        shown.expect("Stopped")
+        shown.expect(">>>")
+    assert servers.running() == [server]
+    shown.child.sendeof()
+    assert "code 0" in shown.end() and not servers.running()
+
+
 def test_changes_a_profile_and_the_background(env: dict[str, str], kt: Run, tmp_path: Path) -> None:
     shown = questions(env, columns=120)
     shown.expect(LAST)
