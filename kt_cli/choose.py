@@ -52,6 +52,13 @@ def text(question: str, default: str = "") -> str:
     return str(questionary.text(question, default=default, **_manners()).unsafe_ask()).strip()
 
 
+def one_word(question: str, known: Sequence[str]) -> str:
+    """A word, with completion of the known ones. Raises KeyboardInterrupt when the question is cancelled."""
+    import questionary
+
+    return str(questionary.autocomplete(question, list(known), **_manners()).unsafe_ask()).strip()
+
+
 def path(question: str) -> str:
     """The path of a file or folder, with completion. Raises KeyboardInterrupt when the question is cancelled."""
     import questionary

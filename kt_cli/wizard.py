@@ -14,11 +14,11 @@ import typer
 from kt_cli import choose, launch, names, output, planned, profiles
 from kt_cli.flags import Launching
 from kt_core import config, paths
-from kt_core.errors import KTError
+from kt_core.errors import KTError, NotFound
 from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan
 
-OTHER, CANCEL, BACK = "other", "cancel", "back"
+KNOWN, OTHER, CANCEL, BACK = "known", "other", "cancel", "back"
 # decision that may be changed -> the option that does it
 CHANGED = {"context": "context", "threads": "threads"}
 # rows of the menu: what starts the server, with the option that does it, and what stands below the changes
@@ -71,7 +71,7 @@ def asked() -> list[str]:
 
 def _model() -> str:
     """A model's name or path, a profile with its mark, or CANCEL."""
-    from kt_core.models import registry, store
+    from kt_core.models import catalogue, registry, store
 
     pulled = store.list_models()
     rows = [(t("wizard.profile", name=f"{profiles.MARK}{name}"), f"{profiles.MARK}{name}") for name in profiles.names()]
@@ -79,10 +79,14 @@ def _model() -> str:
     here = {model.name.casefold() for model in pulled}
     to_get = [entry for entry in registry.ENTRIES if entry.name.casefold() not in here]
     rows += [(t("wizard.to_get", name=e.name, size=output.size(e.download)), e.name) for e in to_get]
-    chosen = choose.select(t("wizard.which"), [*rows, (t("wizard.other"), OTHER), (t("wizard.cancel"), CANCEL)])
-    if chosen != OTHER:
-        return chosen
-    return str(paths.expanded(choose.path(t("wizard.path")))) or _model()
+    more = [(t("wizard.known"), KNOWN), (t("wizard.other"), OTHER), (t("wizard.cancel"), CANCEL)]
+    chosen = choose.select(t("wizard.which"), rows + more)
+    if chosen == KNOWN:
+        return choose.one_word(t("wizard.name"), catalogue.names()) or _model()
+    if chosen == OTHER:
+        path = choose.path(t("wizard.path"))
+        return str(paths.expanded(path)) if path else _model()
+    return chosen
 
 
 def _start(answers: Answers) -> str:
@@ -112,15 +116,28 @@ def _start(answers: Answers) -> str:
 
 
 def _files(model: str) -> ModelFiles | None:
-    """The model's files, which are downloaded if the user agrees; None when not."""
-    from kt_core.models import registry, store
+    """The model's files, which are downloaded if the user agrees; None when not. Raises DoesNotFit for weights that are
+    more than this machine's memory."""
+    from kt_core.machine import probe
+    from kt_core.models import registry, repository, store
+    from kt_core.plan import check_download
 
-    entry = registry.find(model)
-    if entry and store.path(entry.name) is None:
-        question = t("wizard.download", name=entry.name, size=output.size(entry.download), folder=store.models_dir())
-        if not choose.agree(question):
-            return None
-    return launch.files_of(model)
+    try:
+        return launch.files_of(model, may_pull=False)
+    except NotFound as absent:
+        entry = registry.find(model)
+        try:
+            found = None if entry else repository.find(repository.of(model))
+        except NotFound:
+            raise absent from None
+    name, count = (found.repo, found.bytes) if found else (model, entry.download if entry else 0)
+    check_download(probe(), name, count)
+    if not choose.agree(t("wizard.download", name=name, size=output.size(count), folder=store.models_dir())):
+        return None
+    if not found:
+        return launch.files_of(model)
+    with output.progress() as report:
+        return repository.pull(found, report)
 
 
 def _summary(plan: Plan) -> str:

@@ -10,7 +10,7 @@ from typer.main import get_command
 from kt_cli import answer, choose, client, keys, output, servers
 from kt_cli.help import Command, new_app
 from kt_core import config
-from kt_core.errors import NotFound
+from kt_core.errors import KTError, NotFound
 from kt_core.messages import t
 
 app = new_app("chat.help")
@@ -36,7 +36,7 @@ def chat(
 ) -> None:
     once = prompt is not None or bool(file) or not sys.stdin.isatty()
     question = answer.assembled(prompt, file or []) if once else ""
-    if url is None and not once and not servers.ready() and choose.can_ask() and choose.agree(t("chat.start_one")):
+    if url is None and not once and not servers.running() and choose.can_ask() and choose.agree(t("chat.start_one")):
         start_one(ctx)
         return
     api, model, context = _where(url, model)
@@ -104,6 +104,8 @@ def _server(model: str | None) -> servers.Server:
     found = [server for server in ready if model in (None, server.model)]
     if not found and model and ready:
         raise NotFound("chat.no_such_server", model=model, running=output.listed(s.model for s in ready))
+    if not found and (loading := servers.running()):
+        raise KTError("chat.still_loading", model=loading[0].model, url=loading[0].url)
     if not found:
         raise NotFound("chat.no_server", model=model or "demo")
     return choose.one_of(found)

@@ -63,25 +63,13 @@ def pull(
     entry = registry.find(name)
     if entry and (include or exclude):
         raise UsageError("model.no_patterns", name=entry.name)
-    found = None if entry else repository.find(_repository(name), include or (), exclude or ())
+    found = None if entry else repository.find(repository.of(name), include or (), exclude or ())
     if dry_run:
         _would_pull(found, entry)
         return
     with output.progress() as report:
         files = repository.pull(found, report) if found else store.pull(name, report)
     output.result({"name": files.name, "path": files.path}, lambda: files.path, names=[files.name])
-
-
-def _repository(name: str) -> str:
-    """The repository that `name` stands for. Raises NotFound."""
-    from kt_core.models import catalogue, files, store
-
-    if files.repository(name.partition(":")[0]):
-        return name
-    known = catalogue.find(name)
-    if known is None or not known.repo:
-        raise store.unknown(name)
-    return known.repo
 
 
 def _would_pull(found: "Repository | None", entry: "Entry | None") -> None:

@@ -18,8 +18,6 @@ COLUMNS = (
     "servers.column_address",
     "servers.column_pid",
     "servers.column_memory",
-    "servers.column_context",
-    "servers.column_up",
     "servers.column_requests",
 )
 UNITS = ((86400, "servers.days"), (3600, "servers.hours"), (60, "servers.minutes"), (1, "servers.seconds"))
@@ -71,7 +69,7 @@ def _resident(pid: int) -> int | None:
 def _shown(data: list[dict[str, Any]]) -> str:
     if not data:
         return ""
-    notes = [output.folded(_note(server), sys.stdout) for server in data if server["planned"]]
+    notes = [output.folded(_note(server), sys.stdout) for server in data]
     return "\n".join([output.table([_row(server) for server in data], tuple(map(t, COLUMNS))), *notes])
 
 
@@ -83,8 +81,6 @@ def _row(server: dict[str, Any]) -> tuple[str, ...]:
         server["url"],
         str(server["pid"]),
         "-" if server["memory"] is None else output.size(server["memory"]),
-        "-" if server["context"] is None else str(server["context"]),
-        _duration(server["uptime"]),
         busy if server["running"] or server["waiting"] else t("servers.idle") if server["state"] == "ready" else "-",
     )
 
@@ -97,11 +93,16 @@ def _state(server: dict[str, Any]) -> str:
 
 
 def _note(server: dict[str, Any]) -> str:
-    """Where the plan puts the model, and how fast it should be."""
-    devices = output.listed(f"{device} {output.size(count)}" for device, count in server["planned"].items())
-    rate = server["predicted"].get("decode_tokens_per_second")
-    line = t("servers.row_devices", model=server["model"], devices=devices, threads=server["threads"] or "?")
-    return line + (t("servers.row_speed", rate=f"{rate:.3g}") if rate else "")
+    """Since when it runs, the context, where the plan puts the model, and how fast it should be."""
+    parts = [t("servers.up", duration=_duration(server["uptime"]))]
+    if server["context"]:
+        parts.append(t("servers.context", tokens=server["context"]))
+    parts += [t("servers.on", device=device, size=output.size(count)) for device, count in server["planned"].items()]
+    if server["threads"]:
+        parts.append(t("servers.threads", count=server["threads"]))
+    if rate := server["predicted"].get("decode_tokens_per_second"):
+        parts.append(t("servers.speed", rate=f"{rate:.3g}"))
+    return f"{server['model']}: {output.listed(parts)}"
 
 
 def _duration(seconds: float) -> str:

@@ -56,6 +56,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "No server is running.\nkt chat talks to one that kt run has started.\nkt run {model}",
         "没有运行中的服务器。\nkt chat 与 kt run 启动的服务器对话。\nkt run {model}",
     ),
+    "chat.still_loading": (
+        "The server of {model} at {url} is still loading.\n\nkt ps shows how far it is; try again then.",
+        "{model} 的服务器（{url}）仍在加载。\n\n用 kt ps 查看进度，稍后再试。",
+    ),
     "chat.no_such_server": (
         "No server is running {model}.\nRunning: {running}\nkt run {model}",
         "没有运行 {model} 的服务器。\n正在运行：{running}\nkt run {model}",

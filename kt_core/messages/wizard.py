@@ -6,6 +6,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "wizard.profile": ("{name}  a profile of yours", "{name}  您保存的方案"),
     "wizard.installed": ("{name}  {size} on this disk", "{name}  本地已有，{size}"),
     "wizard.to_get": ("{name}  {size} to download", "{name}  需下载 {size}"),
+    "wizard.known": ("Another model, by its name or its repository on the hub", "按名称或模型库仓库选择其他模型"),
+    "wizard.name": ("Name (Tab completes) or OWNER/MODEL:", "名称（Tab 补全）或 OWNER/MODEL："),
     "wizard.other": ("A file or folder with a model", "模型文件或文件夹"),
     "wizard.path": ("Path of a GGUF file or a model folder:", "GGUF 文件或模型文件夹的路径："),
     "wizard.download": ("Download {name} ({size}) to {folder}?", "下载 {name}（{size}）到 {folder}？"),

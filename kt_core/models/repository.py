@@ -16,7 +16,7 @@ from typing import Any
 
 from kt_core.errors import BadData, DoesNotFit, EnvironmentProblem, KTError, NotFound
 from kt_core.messages import t
-from kt_core.models import download, registry, remote, store
+from kt_core.models import catalogue, download, files, registry, remote, store
 from kt_core.models.files import local_files
 from kt_core.models.remote import File
 from kt_core.types import ModelFiles, Progress
@@ -53,6 +53,16 @@ class Checked:
     state: str
 
 
+def of(name: str) -> str:
+    """The repository that a model's name stands for; one of a repository is that itself. Raises NotFound."""
+    if files.repository(name.partition(":")[0]):
+        return name
+    known = catalogue.find(name)
+    if known is None or not known.repo:
+        raise store.unknown(name)
+    return known.repo
+
+
 def find(name: str, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Repository:
     """What "owner/model" or "owner/model:QUANT" holds: the model's files, or those that `include` names as fnmatch does,
     without those of `exclude`.
@@ -63,16 +73,16 @@ def find(name: str, include: Sequence[str] = (), exclude: Sequence[str] = ()) ->
     with remote.connected(repo, store.models_dir()) as client:
         revision, listed = remote.listing(client, repo)
     if include:
-        files = [file for file in listed if _matches(file, include)]
+        wanted = [file for file in listed if _matches(file, include)]
     else:
-        files = remote.chosen(repo, listed, quant)
-        if not files[0].name.endswith(".gguf"):
-            files += [file for file in listed if _belongs(file) and file not in files]
-    files = sorted((file for file in files if not _matches(file, exclude)), key=lambda file: file.name)
-    if not files:
+        wanted = remote.chosen(repo, listed, quant)
+        if not wanted[0].name.endswith(".gguf"):
+            wanted += [file for file in listed if _belongs(file) and file not in wanted]
+    wanted = sorted((file for file in wanted if not _matches(file, exclude)), key=lambda file: file.name)
+    if not wanted:
         raise NotFound("repository.nothing_left", name=name, patterns=" ".join([*include, *exclude]))
     model = repo.partition("/")[2]
-    return Repository(repo, revision, f"{model}-{quant}" if quant else model, tuple(files))
+    return Repository(repo, revision, f"{model}-{quant}" if quant else model, tuple(wanted))
 
 
 def _matches(file: File, patterns: Sequence[str]) -> bool:
@@ -113,13 +123,13 @@ def _check_disk(found: Repository, partial: Path) -> None:
         raise DoesNotFit("models.disk_full", name=found.repo, folder=store.models_dir(), **sizes)
 
 
-def _fetch(repo: str, revision: str, files: Sequence[File], folder: Path, progress: Progress) -> None:
+def _fetch(repo: str, revision: str, wanted: Sequence[File], folder: Path, progress: Progress) -> None:
     """The files in `folder`, each under its last name. What is there already, whole or in part, is not asked for again."""
     incoming = folder / INCOMING
     incoming.mkdir(parents=True, exist_ok=True)
-    total = sum(file.size for file in files)
+    total = sum(file.size for file in wanted)
     for attempt in range(1, ATTEMPTS + 1):
-        missing = [file.name for file in files if not _taken(repo, file, folder, progress)]
+        missing = [file.name for file in wanted if not _taken(repo, file, folder, progress)]
         if not missing:
             shutil.rmtree(incoming)
             return
@@ -174,14 +184,14 @@ def _blob(path: Path) -> str:
 def verify(name: str, progress: Progress) -> list[Checked]:
     """Every file of a pulled model against what was published. Raises NotFound for a model that is not pulled."""
     folder = _folder(name)
-    found, files = [], _published(folder)
-    total, done = sum(file.size for file in files), 0
-    for file in files:
+    found, published = [], _published(folder)
+    total, done = sum(file.size for file in published), 0
+    for file in published:
         path = folder / Path(file.name).name
         progress(file.name, done, total, "bytes")
         found.append(Checked(path.name, file.size, state(path, file)))
         done += file.size
-    if not files:
+    if not published:
         found = [Checked(Path(path).name, Path(path).stat().st_size, UNKNOWN) for path in local_files(folder).files]
     return found
 
@@ -195,12 +205,12 @@ def repair(name: str, broken: Sequence[str], progress: Progress) -> None:
         store.pull(entry.name, progress)
         return
     manifest = _manifest(folder)
-    files = [file for file in _published(folder) if Path(file.name).name in broken]
+    wanted = [file for file in _published(folder) if Path(file.name).name in broken]
     partial = store.models_dir() / ".partial" / folder.name
     with store.lock(folder.name, progress):
         partial.mkdir(parents=True, exist_ok=True)
-        _fetch(str(manifest["repo"]), str(manifest["revision"]), files, partial, progress)
-        for file in files:
+        _fetch(str(manifest["repo"]), str(manifest["revision"]), wanted, partial, progress)
+        for file in wanted:
             (partial / Path(file.name).name).replace(folder / Path(file.name).name)
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -2,7 +2,8 @@
 
     python stand_in.py ARGS...          the command line, whose server is this file
     python stand_in.py --plan FILE ...  the server
-KT_TEST_SERVER chooses what the server does: serve, error, crash, killed, slow, loading, deaf, refuse.
+KT_TEST_SERVER chooses what the server does: serve, error, crash, killed, slow, loading, deaf,
+talkative, refuse.
 """
 
 import json
@@ -56,6 +57,8 @@ def serve() -> None:
     event(event="warning", what="A warning of the server.")
     with FakeServer() as running:
         running.models = [plan["server"]["served_name"]]
+        if kind == "talkative":
+            running.answer, running.delay = "word " * 400, 0.02
         if kind == "refuse":
             running.error = TOO_LONG
         if kind == "loading":

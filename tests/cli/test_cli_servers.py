@@ -13,7 +13,7 @@ from typing import Any
 import pexpect
 import pytest
 from cli_runner import Run
-from test_cli_run import STAND_IN, wait_for
+from test_cli_run import STAND_IN, serving, wait_for
 
 from kt_cli import servers
 from kt_core import paths
@@ -113,7 +113,7 @@ def test_failure_while_it_loads_leaves_nothing(kt: Run, tmp_path: Path) -> None:
     assert not servers.running() and not list((tmp_path / "state" / "kt" / "plans").iterdir())
 
 
-def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], here: Run, tmp_path: Path) -> None:
+def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], kt: Run, here: Run, tmp_path: Path) -> None:
     command = [sys.executable, *STAND_IN, "run", "tiny", "--detach"]
     loading = {**env, "KT_TEST_SERVER": "loading"}
     process = subprocess.Popen(command, env=loading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -123,6 +123,8 @@ def test_interrupt_while_it_loads_leaves_nothing(env: dict[str, str], here: Run,
     (row,) = here("ps", "--json").json["servers"]
     assert row["state"] == "loading" and row["progress"] == {"stage": "weights", "done": 1, "total": 4}
     assert "loading 25 %" in here("ps").out
+    asked = kt("chat", input="x")
+    assert asked.code == 1 and f"tiny at {server.url} is still loading" in asked.err
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130 and "Error" not in err
@@ -137,6 +139,23 @@ def test_plan_of_a_running_server_is_kept(kt: Run) -> None:
     os.kill(server.pid, signal.SIGKILL)
     wait_for(lambda: not servers.running())
     assert not Path(server.plan).exists()
+
+
+def test_stop_of_a_server_in_the_foreground(env: dict[str, str], here: Run) -> None:
+    with serving(env) as process:
+        assert here("stop").code == 0
+        assert process.wait(20) == 0
+
+
+def test_list_in_words(kt: Run, here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    detached(kt, "--threads", "3")
+    monkeypatch.setattr("kt_cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    header, row, note = here("ps").out.splitlines()
+    assert header.split() == ["MODEL", "STATE", "ADDRESS", "PROCESS", "MEMORY", "REQUESTS"]
+    assert row.startswith("tiny   ready  http://127.0.0.1:") and row.endswith("1 run, 2 wait")
+    assert re.fullmatch(r"tiny: up \d+ s, context 4096, planned on cpu 1.00 GiB, 3 threads", note)
 
 
 def test_process_id_that_another_server_took() -> None:

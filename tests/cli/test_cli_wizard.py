@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import small_hub
 from cli_runner import Run
 from test_cli_run import ANSWER, STAND_IN, wait_for
 from test_cli_servers import ended  # noqa: F401  no server outlives a test
@@ -48,6 +49,21 @@ def test_to_a_served_answer(words: str, env: dict[str, str]) -> None:
     assert ANSWER.replace("*", "") in drawn and "code 0" in drawn and not servers.running()
 
 
+def test_ctrl_c_stops_answers_and_not_the_server(env: dict[str, str]) -> None:
+    """Of a server that runs for one conversation: again and again."""
+    shown = questions({**env, "KT_TEST_SERVER": "talkative"}, "run tiny --chat")
+    shown.expect(">>>")
+    (server,) = servers.running()
+    for _ in range(2):
+        shown.say("Talk" + ENTER, "word word word")
+        shown.child.sendintr()
+        shown.expect("Stopped")
+        shown.expect(">>>")
+    assert servers.running() == [server]
+    shown.child.sendeof()
+    assert "code 0" in shown.end() and not servers.running()
+
+
 def test_changes_a_profile_and_the_background(env: dict[str, str], kt: Run, tmp_path: Path) -> None:
     shown = questions(env, columns=120)
     shown.expect(LAST)
@@ -75,7 +91,7 @@ def test_back_cancel_and_a_wrong_path(env: dict[str, str]) -> None:
     shown.expect(LAST)
     shown.say(ENTER, LAST)
     shown.say(DOWN * 7 + ENTER, "Which model.*" + LAST)  # back
-    shown.say(DOWN * 4 + ENTER, "code 0")  # cancel
+    shown.say(DOWN * 5 + ENTER, "code 0")  # cancel
     assert not servers.running()
 
 
@@ -100,6 +116,27 @@ def test_long_reasons_stay_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     row = wizard._row("context", "8192", "the longest that fits: " + "many words " * 20)
     assert len(row) <= 78 and row.endswith(" …)")
     assert wizard._row("context", "8192", "fits") == "Change the context: 8192 (fits)"
+
+
+def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    from kt_cli import choose
+
+    asked: list[str] = []
+    agreed = iter([False, True])
+    monkeypatch.setattr(choose, "agree", lambda question: asked.append(question) or next(agreed))
+    with small_hub.serving() as (_, address):
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        assert wizard._files("me/tiny") is None
+        files = wizard._files("me/tiny")
+    assert files and files.name == "tiny" and asked[0] == asked[1] and "me/tiny (" in asked[0]
+    assert wizard._files("me/tiny") == files  # asks no more
+    with pytest.raises(NotFound, match="nowhere"):
+        wizard._files("./nowhere.gguf")
 
 
 def test_never_asks_with_arguments_or_without_a_terminal(env: dict[str, str], kt: Run) -> None:
