@@ -4,7 +4,7 @@ _kt() {
     local path="kt" words="" files="" word before=""
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path" in
-            'kt'|'kt model'|'kt config'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
+            'kt'|'kt model'|'kt config'|'kt bench'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
         esac
         before="$word"
     done
@@ -36,6 +36,11 @@ _kt() {
         --group) COMPREPLY=($(compgen -W '32 64 128' -- "$current")); return ;;
         --only) :; return ;;
         --override) :; return ;;
+        --text) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --vs) :; return ;;
+        --questions) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --tokens) :; return ;;
+        --window) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --repeats) :; return ;;
         --shape) :; return ;;
@@ -44,16 +49,14 @@ _kt() {
         --experts) :; return ;;
         --top-k) :; return ;;
         --formats) :; return ;;
-        --tokens) :; return ;;
         --layers) :; return ;;
         --tier) :; return ;;
-        --vs) :; return ;;
         --inputs) :; return ;;
         --outputs) :; return ;;
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat model config quant doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat model config quant bench doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
@@ -70,6 +73,8 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt quant') words='--method -m --out -o --group --zero-point --only --override --threads --dry-run --yes -y --json --quiet -q --color --help -h' ;;
+        'kt bench') words='quality --json --quiet -q --color --help -h' ;;
+        'kt bench quality') words='--text --vs --questions --tokens --window --threads --json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;

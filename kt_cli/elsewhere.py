@@ -12,7 +12,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("rm", "remove", "delete"), _REMOVE),
         **dict.fromkeys(("show", "info", "explain", "fit", "estimate"), _PLAN),
         **dict.fromkeys(("ps", "status", "probe", "check", "logs"), _DOCTOR),
-        **dict.fromkeys(("bench", "benchmark"), "kt microbench moe"),
+        "benchmark": "kt microbench moe",
+        **dict.fromkeys(("quantize", "quantise", "convert"), "kt quant NAME"),
+        **dict.fromkeys(("perplexity", "eval"), "kt bench quality NAME"),
         "help": _HELP,
     },
     "kt model": {
@@ -31,6 +33,11 @@ OPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("--context-length", "--ctx-size", "--max-model-len", "--max-total-tokens", "-c"), "--context"),
         **dict.fromkeys(("--max-new-tokens", "--max_new_tokens", "--n-predict", "-n"), "--max-tokens"),
         **dict.fromkeys(("--optimize-config-path", "--optimize_config_path", "--optimize_rule_path"), "--rules"),
+    },
+    "kt quant": {
+        **dict.fromkeys(("--output", "--outfile"), "--out"),
+        **dict.fromkeys(("--outtype", "--type", "--quant-method", "--scheme"), "--method"),
+        **dict.fromkeys(("--cpu-threads", "--nthread"), "--threads"),
     },
     "kt chat": {
         **dict.fromkeys(("--host", "--port", "-H"), "--url"),

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "model": "model.help",
     "config": "cli.config_help",
     "quant": "quant.help",
+    "bench": "bench_quality.group",
     "doctor": "doctor.help",
     "microbench": "microbench.help",
     "version": "cli.version_help",

@@ -72,7 +72,7 @@ USAGE = [
     (("run", "x", "--kt-method", "BF16"), "its plan decides that"),
     (("run", "x", "-p", "--dry-run"), "--prompt needs a value"),
     (("run",), "kt run needs NAME: name of a model"),
-    (("quant",), "kt has no command 'quant'; it has: run"),
+    (("frob",), "kt has no command 'frob'; it has: run"),
     (("doctor", "--sysrot", "/"), "did you mean --sysroot"),
     (("config", "get"), "kt config get needs KEY"),
     (("config",), "kt config needs a command"),
