@@ -15,7 +15,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("status", "servers"), "kt ps"),
         **dict.fromkeys(("kill", "down", "unload"), "kt stop"),
         **dict.fromkeys(("log", "tail"), "kt logs"),
-        **dict.fromkeys(("bench", "benchmark"), "kt microbench moe"),
+        "benchmark": "kt bench NAME",
+        **dict.fromkeys(("quantize", "quantise", "convert"), "kt quant NAME"),
+        **dict.fromkeys(("perplexity", "eval"), "kt bench quality NAME"),
         "help": _HELP,
     },
     "kt model": {
@@ -33,6 +35,11 @@ OPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("--ctx-size", "--max-model-len", "-c"), "--context"),
         **dict.fromkeys(("--max-new-tokens", "--max_new_tokens", "--n-predict", "-n"), "--max-tokens"),
         **dict.fromkeys(("--optimize-config-path", "--optimize_config_path", "--optimize_rule_path"), "--rules"),
+    },
+    "kt quant": {
+        **dict.fromkeys(("--output", "--outfile"), "--out"),
+        **dict.fromkeys(("--outtype", "--type", "--quant-method", "--scheme"), "--method"),
+        **dict.fromkeys(("--cpu-threads", "--nthread"), "--threads"),
     },
     "kt chat": {
         **dict.fromkeys(("--host", "--port", "-H"), "--url"),

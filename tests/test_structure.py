@@ -20,7 +20,7 @@ LEVELS = [
     {"inject", "operators"},
     {"programs"},
     {"engine"},
-    {"server", "train", "bench", "quantise"},
+    {"server", "train", "bench", "quantise", "quality"},
     {"kt_cli"},
 ]
 # Within a level: importer -> rooms of the same level it may use.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import bench_report, keys, launch, measuring, output, servers
+from kt_cli import bench_quality, bench_report, keys, launch, measuring, output, servers
 from kt_cli.commands import microbench
 from kt_cli.help import Command, Group
 from kt_core.bench import serving
@@ -93,6 +93,7 @@ def compare_runs(
     output.result(data, lambda: bench_report.comparison(old, new))
 
 
+app.command("quality", cls=Command, help="bench_quality.help", epilog="bench_quality.examples")(bench_quality.quality)
 app.command("machine", cls=Command, help="microbench.ceilings_help")(microbench.ceilings)
 app.command("moe", cls=Command, help="microbench.moe_help")(microbench.moe)
 app.command("linear", cls=Command, help="microbench.linear_help")(microbench.linear)

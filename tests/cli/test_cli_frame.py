@@ -73,7 +73,7 @@ USAGE = [
     (("plan", "x", "--kt-threadpool", "2"), "did you mean --kt-threadpool-count"),
     (("run", "x", "-p", "--dry-run"), "--prompt needs a value"),
     (("run",), "kt run needs NAME: name of a model"),
-    (("quant",), "kt has no command 'quant'; it has: run"),
+    (("frob",), "kt has no command 'frob'; it has: run"),
     (("doctor", "--sysrot", "/"), "did you mean --sysroot"),
     (("config", "get"), "kt config get needs KEY"),
     (("config",), "kt config needs a command"),

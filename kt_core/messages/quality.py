@@ -1,0 +1,31 @@
+"""Messages of judging models."""
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "quality.no_file": (
+        "There is no file {path}.\nNothing is there.\nCheck the path.",
+        "文件 {path} 不存在。\n该处没有内容。\n请检查路径。",
+    ),
+    "quality.unreadable": (
+        "{path} cannot be read as text.\n{reason}.\nChoose a UTF-8 file.",
+        "无法将 {path} 作为文本读取。\n{reason}。\n请选择 UTF-8 文件。",
+    ),
+    "quality.question": (
+        "Line {line} of {path} is not a question.\n{reason}.\n"
+        'It looks like: {{"question": "2 + 2 =", "choices": ["3", "4"], "answer": 1}}',
+        "{path} 第 {line} 行不是选择题。\n{reason}。\n"
+        '格式如：{{"question": "2 + 2 =", "choices": ["3", "4"], "answer": 1}}',
+    ),
+    "quality.short": (
+        "The text {path} is too short.\nIt has {tokens} tokens; one window is {window}.\nChoose a longer text or a smaller --window.",
+        "文本 {path} 太短。\n仅有 {tokens} 个 token；一个窗口为 {window}。\n请选择更长的文本或减小 --window。",
+    ),
+    "quality.other_tokens": (
+        "The models cannot be compared.\nThey read {path} as different tokens.\nCompare precisions of one model.",
+        "无法比较这些模型。\n它们对 {path} 的分词结果不同。\n请比较同一模型的不同精度。",
+    ),
+    "quality.broken_package": (
+        "Judging cannot start: a package is missing or broken.\n{reason}\nNext: kt doctor",
+        "无法开始评估：某个软件包缺失或损坏。\n{reason}\n下一步：kt doctor",
+    ),
+    "quality.failed": ("Judging failed.\n{reason}\nThe log says more.", "评估失败。\n{reason}\n详见日志。"),
+}

@@ -1,0 +1,151 @@
+"""Figures against transformers' eager model and float64."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from tinymodel import tokenizer
+from transformers import AutoModelForCausalLM
+
+from kt_core.errors import BadData, NotFound, UsageError
+from kt_core.models.files import local_files
+from kt_core.quality import job as jobs
+from kt_core.quality import judge
+from kt_core.quality.job import Job, Subject
+from kt_core.quantise import make
+from kt_core.quantise.job import Job as QuantiseJob
+
+SETTINGS = {"threads": 1, "pools": [{"threads": 1}], "tier": None, "kv_dtype": "float32"}
+WINDOW = 64
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A float32 model whose kernels round nothing, and precisions of it."""
+    root = tmp_path_factory.mktemp("quality")
+    built = tiny_models.model("qwen3moe", vocab_size=len(tokenizer()))
+    built.save_pretrained(root / "source")
+    tokenizer().save_pretrained(root / "source")
+    found = {"source": root / "source"}
+    for method in ("int8", "int4"):
+        done = QuantiseJob(local_files(root / "source"), method, str(root / method), method)
+        found[method] = make.run(make.prepare(done), lambda *_: None)
+    words = " ".join(f"{word} {index}" for index in range(60) for word in ("the quick brown fox", "hello world"))
+    (root / "text.txt").write_text(words)
+    found["text"] = root / "text.txt"
+    return found
+
+
+@pytest.fixture
+def job(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def made(*names: str, versus: bool = True, **more) -> Job:
+        subjects = tuple(Subject(local_files(folders[name]), SETTINGS) for name in names)
+        given = {"text": str(folders["text"]), "tokens": 200, "window": WINDOW} | more
+        return Job.parse(Job(subjects, versus, **given).dumped())
+
+    return made
+
+
+def figures(job: Job) -> list[dict]:
+    return list(judge.rows(job, lambda *_: None))
+
+
+def windows(folders) -> torch.Tensor:
+    ids = tokenizer().encode(folders["text"].read_text(), add_special_tokens=False)[:200]
+    return torch.tensor(ids[: 200 // WINDOW * WINDOW]).reshape(-1, WINDOW)
+
+
+@torch.no_grad()
+def reference(folders, name: str) -> torch.Tensor:
+    """float64 log-probabilities [windows, tokens, vocab] of the folder as transformers computes it."""
+    model = AutoModelForCausalLM.from_pretrained(folders[name], dtype=torch.float32).eval()
+    return model(windows(folders)).logits.double().log_softmax(-1)
+
+
+def test_perplexity_is_that_of_transformers(folders, job):
+    (row,) = figures(job("source", versus=False))
+    expected, ids = reference(folders, "source"), windows(folders)
+    surprise = -expected[:, :-1].gather(2, ids[:, 1:, None]).mean()
+    assert row["perplexity"] == pytest.approx(float(surprise.exp()), rel=1e-4)
+    assert row["tokens"] == ids.numel() and "kl_divergence" not in row
+    assert row["bytes"] == sum(path.stat().st_size for path in folders["source"].glob("*.safetensors"))
+    assert row["prefill"] > 0 and row["decode"] > 0
+
+
+def test_a_model_beside_itself_differs_in_nothing(job, folders):
+    folders["again"] = folders["source"]
+    _, row = figures(job("source", "again"))
+    assert row["kl_divergence"] == 0 and row["top1"] == 1 and row["layer_error"] == {"mean": 0, "worst": 0}
+
+
+def test_divergence_of_other_precisions(folders, job):
+    source, eight, four = figures(job("source", "int8", "int4"))
+    assert "kl_divergence" not in source
+    p = reference(folders, "source")
+    q = torch.cat([*_logits(folders, "int4")])
+    expected = (p.exp() * (p - q)).sum(-1)
+    # The kernels round activations to int8 as well, so theirs is not the decoded weights' alone.
+    assert four["kl_divergence"] == pytest.approx(float(expected.mean()), rel=0.3)
+    assert 0 < eight["kl_divergence"] < four["kl_divergence"] / 20 and four["kl_divergence"] < four["kl_p99"]
+    assert eight["top1"] > four["top1"] > 0.2
+    for row, low, high in ((eight, 0.004, 0.04), (four, 0.06, 0.3)):
+        assert len(row["layer_errors"]) == tiny_models.LAYERS
+        assert low < row["layer_error"]["mean"] <= row["layer_error"]["worst"] < high
+
+
+@torch.no_grad()
+def _logits(folders, name: str):
+    """Of transformers' module over the weights that kt decodes."""
+    from kt_core.weights import open_weights
+
+    weights = open_weights(local_files(folders[name]))
+    model = AutoModelForCausalLM.from_pretrained(folders["source"], dtype=torch.float32).eval()
+    model.load_state_dict({key: weights.tensor(key) for key in model.state_dict()})
+    for ids in windows(folders):
+        yield model(ids[None]).logits.double().log_softmax(-1)
+
+
+def test_choices(folders, job, tmp_path):
+    questions = [
+        ("hello", ["world", "fox jumps"]),
+        ("the quick", ["brown fox", "dog"]),
+        ("stop and", ["go", "think", "the"]),
+    ]
+    model = AutoModelForCausalLM.from_pretrained(folders["source"], dtype=torch.float32).eval()
+    encode = lambda text: tokenizer().encode(text, add_special_tokens=False)  # noqa: E731
+    best = []
+    for question, choices in questions:
+        scores = []
+        for choice in choices:
+            before, after = encode(question), encode(" " + choice)
+            with torch.no_grad():
+                found = model(torch.tensor([before + after])).logits[0].log_softmax(-1)
+            scores.append(float(sum(found[len(before) - 1 + i, token] for i, token in enumerate(after))) / len(after))
+        best.append(max(range(len(scores)), key=scores.__getitem__))
+    lines = [{"question": q, "choices": c, "answer": a} for (q, c), a in zip(questions, best, strict=True)]
+    lines[0]["answer"] = 1 - best[0]  # one is called wrong
+    lines[1]["answer"] = "AB"[best[1]]
+    lines[2]["answer"] = questions[2][1][best[2]]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    (row,) = figures(job("source", versus=False, questions=str(file)))
+    assert row["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_what_cannot_be_judged(job, folders, tmp_path):
+    with pytest.raises(UsageError, match="too short"):
+        figures(job("source", tokens=40))
+    with pytest.raises(NotFound):
+        jobs.read_text(tmp_path / "nowhere")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadData, match="UTF-8"):
+        jobs.read_text(tmp_path / "bytes")
+    good = '{"question": "a", "choices": ["b"], "answer": 0}'
+    for bad in ("[]", "{", '{"question": "a"}', good.replace("0", "1"), good.replace("0", '"Z"')):
+        (tmp_path / "q").write_text(f"{good}\n\n{bad}\n")
+        with pytest.raises(BadData, match="Line 3"):
+            jobs.read_questions(tmp_path / "q")
