@@ -22,7 +22,7 @@ from kt_core.events import Events, Warnings, one_line, wait_for_parents_end
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
-from kt_core.server.connections import HEAD_BYTES, Connection
+from kt_core.server.connections import HEAD_BYTES, IDLE_SECONDS, Connection
 from kt_core.server.logs import log_file
 from kt_core.server.parsers import choose
 from kt_core.server.state import State
@@ -151,6 +151,7 @@ class _Process:
             build_app(self._state),
             http=Connection,
             h11_max_incomplete_event_size=HEAD_BYTES,
+            timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             access_log=False,
             server_header=False,
