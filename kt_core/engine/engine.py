@@ -347,6 +347,8 @@ class Engine:
         started = time.monotonic()
         for part, outcome in self._chosen(self._computed(parts)):
             self._take(part, outcome)
+        for stream in {part.sequence.stream: None for part in parts}:
+            stream.tell()
         self._pace.step([part.size for part in parts], time.monotonic() - started)
 
     def _computed(self, parts: list[Part]) -> list[tuple[Part, Any]]:

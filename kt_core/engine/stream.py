@@ -71,7 +71,7 @@ class Stream:
             yield chunk
 
     def listen(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called, from the engine's thread, whenever `take` has something new; it must not block."""
+        """Have `wake` called, from the engine's thread, when `take` has something new; it must not block."""
         with self._ready:
             self._wake = wake
         wake()
@@ -84,23 +84,25 @@ class Stream:
             return chunks, self._ended
 
     def put(self, chunk: Chunk) -> None:
-        """For the engine."""
+        """For the engine, which calls `tell` or `end` soon: whoever waits gets a step's chunks once the step is done, since threads
+        of Python that wake each other in the middle of it take turns."""
         if self._observe:
             self._observe(self, chunk)
-        self._change(chunk, False)
+        with self._ready:
+            self._chunks.append(chunk)
+
+    def tell(self) -> None:
+        """For the engine: there is something new, or the end."""
+        with self._ready:
+            self._ready.notify_all()
+            wake = self._wake
+        if wake:
+            wake()
 
     def end(self) -> None:
         """For the engine: no chunk follows."""
         if self.timer:
             self.timer.cancel()
-        self._change(None, True)
-
-    def _change(self, chunk: Chunk | None, ended: bool) -> None:
         with self._ready:
-            if chunk is not None:
-                self._chunks.append(chunk)
-            self._ended = self._ended or ended
-            self._ready.notify_all()
-            wake = self._wake
-        if wake:
-            wake()
+            self._ended = True
+        self.tell()

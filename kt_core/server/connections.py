@@ -13,6 +13,9 @@ from kt_core.server import errors
 HEAD_SECONDS = 20.0
 # The longest that a client may leave an answer unread once the buffers are full; then the connection is cut.
 STALL_SECONDS = 60.0
+# An idle connection lives longer than clients keep it (httpx 5 s, Node's 4 s, load balancers 60 s): where the server closes first,
+# a request that is just being sent is lost.
+IDLE_SECONDS = 75
 # Bytes of a request's head.
 HEAD_BYTES = 64 * 1024
 

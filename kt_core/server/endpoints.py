@@ -68,7 +68,7 @@ ENDPOINTS = (
     Endpoint("GET", "/slots", "What runs and waits", answers.Slots, statuses=(503,)),
     Endpoint("POST", "/flush_cache", "Forget cached prefixes", answers.Flushed, statuses=(503,)),
     Endpoint("GET", "/metrics", "Figures for Prometheus", None),
-    Endpoint("GET", "/v1/kt/experts", "How often each routed expert was asked, and where it is computed", answers.Experts),
+    Endpoint("GET", "/v1/kt/experts", "How often each routed expert was asked, and where it is computed", answers.Experts, statuses=(503,)),
     Endpoint("GET", "/v1/kt/info", "Plan, kernels, memory and versions", answers.Info),
     Endpoint("GET", "/health", "Whether the model answers", answers.Health, open=True),
 )  # fmt: skip

@@ -23,7 +23,7 @@ IGNORED = "X-Kt-Ignored"
 # An id of a client's own goes into the log and into a header, so it is one word of plain letters.
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Asked for every few seconds by machines and the web page: a line each would be most of the log.
-_POLLED = ("/health", "/metrics", "/slots", "/v1/kt/info")
+_POLLED = ("/health", "/metrics", "/slots", "/v1/kt/info", "/v1/kt/experts")
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -22,7 +23,7 @@ from kt_core.events import Events, Warnings, born, one_line, wait_for_parents_en
 from kt_core.messages import t
 from kt_core.paths import state_dir
 from kt_core.server.app import build_app
-from kt_core.server.connections import HEAD_BYTES, Connection
+from kt_core.server.connections import HEAD_BYTES, IDLE_SECONDS, Connection
 from kt_core.server.logs import log_file
 from kt_core.server.parsers import choose
 from kt_core.server.state import State
@@ -34,12 +35,16 @@ Start = Callable[[Plan, Progress], Any]  # -> the engine
 
 # How long a stop waits for the engine's current step and for open connections.
 _STOP_SECONDS = 5
+# After so long a thread of Python has to let another one run. Sending an event takes a few turns, and beside a model that runs module by
+# module Python's own 5 ms made each of them last as long as a step.
+SWITCH_SECONDS = 0.0005
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(plan_file: Path, events: Events, start: Start | None = None) -> int:
     """Serve the plan until told to stop; returns the process's exit code. `start` replaces the engine's own start."""
     logging.getLogger("kt_core").addHandler(Warnings(events))
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         plan = read_plan(plan_file)
         choose("", plan.server.tool_parser, plan.server.reasoning_parser)  # raises for names that are none
@@ -152,6 +157,7 @@ class _Process:
             build_app(self._state),
             http=Connection,
             h11_max_incomplete_event_size=HEAD_BYTES,
+            timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 from typing import Any
 
 from starlette.responses import Response
@@ -17,27 +19,58 @@ from kt_core.types import Chunk
 PING_SECONDS = 10.0
 
 
+class _Bell:
+    """Wakes tasks of a loop from another thread: all that are to be woken meanwhile with one call, which is a write to a socket."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._waiting: list[asyncio.Event] = []
+
+    def ring(self, news: asyncio.Event) -> None:
+        with self._lock:
+            self._waiting.append(news)
+            first = len(self._waiting) == 1
+        if first:
+            with contextlib.suppress(RuntimeError):  # the loop was closed at shutdown; nobody listens any more
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for news in waiting:
+            news.set()
+
+
+_bell_of = lru_cache(maxsize=4)(_Bell)
+
+
 async def chunks(stream: Stream) -> AsyncIterator[Chunk | None]:
-    """The chunks as they come, and None after every PING_SECONDS without one."""
+    """The chunks as they come, and None now and then, four times in PING_SECONDS."""
     loop, news = asyncio.get_running_loop(), asyncio.Event()
+    bell = _bell_of(loop)
+    timer: asyncio.TimerHandle
 
-    def wake() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed at shutdown; nobody listens any more
-            loop.call_soon_threadsafe(news.set)
+    def tick() -> None:
+        nonlocal timer
+        news.set()
+        timer = loop.call_later(PING_SECONDS / 4, tick)
 
-    stream.listen(wake)
-    while True:
-        try:
-            await asyncio.wait_for(news.wait(), PING_SECONDS)
-        except asyncio.TimeoutError:
-            yield None
-            continue
-        news.clear()
-        ready, ended = stream.take()
-        for chunk in ready:
-            yield chunk
-        if ended:
-            return
+    timer = loop.call_later(PING_SECONDS / 4, tick)
+    stream.listen(lambda: bell.ring(news))
+    try:
+        while True:
+            await news.wait()
+            news.clear()
+            ready, ended = stream.take()
+            for chunk in ready:
+                yield chunk
+            if ended:
+                return
+            if not ready:
+                yield None
+    finally:
+        timer.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +136,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             failed, sent = False, time.monotonic()
             async for event in self._events:
-                if event is None and time.monotonic() - sent < 0.9 * PING_SECONDS:  # timers may be early
+                if event is None and time.monotonic() - sent < 0.7 * PING_SECONDS:  # timers may be early
                     continue
                 sent = time.monotonic()
                 failed = event is not None and "error" in event

@@ -8,7 +8,7 @@ import httpx
 import uvicorn
 
 from kt_core.server.app import build_app
-from kt_core.server.connections import HEAD_BYTES, Connection
+from kt_core.server.connections import HEAD_BYTES, IDLE_SECONDS, Connection
 from kt_core.server.state import State
 
 
@@ -24,6 +24,7 @@ class Running:
             build_app(state),
             http=Connection,
             h11_max_incomplete_event_size=HEAD_BYTES,
+            timeout_keep_alive=IDLE_SECONDS,
             access_log=False,
             lifespan="off",
             log_level="warning",

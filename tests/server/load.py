@@ -115,9 +115,11 @@ def main() -> None:
     from live import Running
 
     from kt_core.engine.engine import Engine
+    from kt_core.server.serve import SWITCH_SECONDS
     from kt_core.server.state import State
 
     torch.set_num_threads(1)
+    sys.setswitchinterval(SWITCH_SECONDS)
     engine = Engine(tinymodel.runner(), tinymodel.tokenizer(), pages=48, max_running=8)
     server, (prompts, expected) = Running(State("tiny/model", engine=engine)), known(engine)
     for part in range(4):

@@ -32,7 +32,10 @@ def start(plan, progress):
 
     if mode == "endless":
         return Engine(tinymodel.Scripted(tinymodel.byte_tokens("ab"), delay=0.02, loop=True), tinymodel.tokenizer())
-    return Engine(tinymodel.runner(), tinymodel.tokenizer())
+    tokenizer = tinymodel.tokenizer()
+    if mode == "template":
+        tokenizer.chat_template = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    return Engine(tinymodel.runner(), tokenizer)
 
 
 if __name__ == "__main__":

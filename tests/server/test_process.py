@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from live import USER
 
@@ -80,6 +81,25 @@ def process(tmp_path):
     yield start
     for p in running:
         p.kill()
+
+
+def test_a_chat_template_without_an_end_does_not_hold_up_the_servers(process):
+    """Others are answered meanwhile, and the process that renders ends with the server's."""
+    p = process("template")
+    url = p.until("ready")["url"]
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) as client:
+        body = json.dumps({"messages": [USER]})
+        client.sendall(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        end = time.monotonic() + 30
+        while not (renderers := psutil.Process(p.child.pid).children()):
+            assert time.monotonic() < end
+            body = {"prompt": "hello", "max_tokens": 2, "ignore_eos": True}
+            answer = httpx.post(f"{url}/v1/completions", json=body, timeout=30, trust_env=False)
+            assert answer.json()["usage"]["completion_tokens"] == 2
+        p.child.send_signal(signal.SIGTERM)
+        assert p.ended() == 0 and not renderers[0].is_running()
 
 
 def get(url, path):
