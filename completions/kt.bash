@@ -4,7 +4,7 @@ _kt() {
     local path="kt" words="" files="" word before=""
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path" in
-            'kt'|'kt model'|'kt config'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
+            'kt'|'kt model'|'kt config'|'kt sft'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
         esac
         before="$word"
     done
@@ -32,6 +32,8 @@ _kt() {
         --url) :; return ;;
         --model|-m) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --output|-o) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --base) :; return ;;
         --repeats) :; return ;;
         --shape) :; return ;;
         --hidden) :; return ;;
@@ -48,7 +50,7 @@ _kt() {
         --keys) :; return ;;
     esac
     case "$path" in
-        'kt') words='run plan chat model config doctor microbench version completion --json --quiet -q --color --version --help -h' ;;
+        'kt') words='run plan chat model config doctor sft microbench version completion --json --quiet -q --color --version --help -h' ;;
         'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --hub --json --quiet -q --color --help -h' ;;
         'kt chat') words='--url --model -m --system -s --temperature -t --max-tokens --raw --json --quiet -q --color --help -h' ;;
@@ -65,6 +67,11 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
+        'kt sft') words='train init merge chat --json --quiet -q --color --help -h' ;;
+        'kt sft train') words='--dry-run --json --quiet -q --color --help -h' ;;
+        'kt sft init') words='--output -o --json --quiet -q --color --help -h' ;;
+        'kt sft merge') words='--base --json --quiet -q --color --help -h' ;;
+        'kt sft chat') words='--base --system -s --temperature -t --max-tokens --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
         'kt microbench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;

@@ -13,6 +13,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("show", "info", "explain", "fit", "estimate"), _PLAN),
         **dict.fromkeys(("ps", "status", "probe", "check", "logs"), _DOCTOR),
         **dict.fromkeys(("bench", "benchmark"), "kt microbench moe"),
+        **dict.fromkeys(("train", "finetune", "fine-tune", "lora"), "kt sft train FILE"),
         "help": _HELP,
     },
     "kt model": {

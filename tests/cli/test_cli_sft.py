@@ -1,7 +1,6 @@
 """`kt sft`: from a model to an adapter to answers, by the commands alone."""
 
 import importlib
-import json
 import sys
 from pathlib import Path
 
