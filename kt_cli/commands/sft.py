@@ -78,6 +78,16 @@ def merge(
     output.muted(t("sft.merged", folder=target))
 
 
+@app.command("export", cls=Command, help="sft.export_help", epilog="sft.examples")
+def export(
+    folder: Adapter,
+    to: Annotated[Path, typer.Argument(help="sft.to", metavar="FOLDER")],
+) -> None:
+    target = paths.expanded(to).absolute()
+    _job(_of_adapter(folder, None), ["--export", str(target)])
+    output.result({"path": str(target)}, lambda: t("sft.written", path=target), names=[str(target)])
+
+
 @app.command("chat", cls=Command, help="sft.chat_help", epilog="sft.examples")
 def chat(
     source: Annotated[Path, typer.Argument(help="sft.adapter_or_file", metavar="ADAPTER")],
@@ -124,14 +134,20 @@ def _of_adapter(folder: Path, base: str | None) -> Settings:
 def _name(s: Settings) -> str:
     """Of the merged model in the cache: it changes with the adapter's bytes and with the base."""
     digest = hashlib.sha256(s.model_name_or_path.encode())
-    digest.update((Path(s.adapter_name_or_path or "") / "adapter_model.safetensors").read_bytes())
+    for file in sorted(Path(s.adapter_name_or_path or "").glob("*.safetensors")):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:32]
 
 
 def _merge(s: Settings, to: Path) -> None:
     output.status(t("sft.merging", adapter=s.adapter_name_or_path, base=s.model_name_or_path))
+    _job(s, ["--merge", str(to)])
+
+
+def _job(s: Settings, words: list[str]) -> None:
+    """A process that tells nothing but how far it is."""
     try:
-        _process(s, ["--merge", str(to)], {})
+        _process(s, words, {})
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

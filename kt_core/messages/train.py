@@ -164,6 +164,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{folder} is not empty.\nkt does not write into a folder with other files.\nName another folder.",
         "{folder} 不为空。\nkt 不会写入已有其他文件的文件夹。\n请指定其他文件夹。",
     ),
+    "train.no_experts": (
+        "The adapter in {folder} has no additions to experts.\nKTransformers' pair is for those.\nUse the folder as it is: PEFT reads it.",
+        "{folder} 中的适配器没有针对专家的增量。\nKTransformers 的文件对用于专家增量。\n请直接使用该文件夹：PEFT 可以读取。",
+    ),
+    "train.needs_extra": (
+        "Fine-tuning needs the package accelerate.\nIt comes with kt's extra sft, which is not installed.\nInstall it: pip install 'kt-cli[sft]'",
+        "微调需要 accelerate 包。\n它属于 kt 的 sft 附加依赖，尚未安装。\n安装：pip install 'kt-cli[sft]'",
+    ),
     "train.no_plot": (
         "No loss plot: matplotlib is not installed. Install it: pip install 'kt-cli[sft]'",
         "未生成损失图：没有安装 matplotlib。安装：pip install 'kt-cli[sft]'",

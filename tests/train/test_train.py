@@ -16,7 +16,7 @@ from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.errors import BadData, KTError, NotFound, UsageError
 from kt_core.events import Events
 from kt_core.kernels import set_threads
-from kt_core.train import adapter, described, merge, session
+from kt_core.train import adapter, described, fused, merge, session
 from kt_core.train.data import load
 from kt_core.train.encode import collate, encode_all
 from kt_core.train.trainer import LOG, checkpoints
@@ -184,6 +184,27 @@ def test_merging_refuses_other_bases_and_used_folders(trained, merged, folder):
         merge.merge(trained[0].model_name_or_path, other, folder / "nothing", lambda *_: None)
     with pytest.raises(NotFound, match="no adapter"):
         merge.merge(trained[0].model_name_or_path, folder / "base", folder / "nothing", lambda *_: None)
+
+
+def test_the_existing_systems_pair_is_written_and_read(trained, merged, base, folder):
+    fused.export(folder / "whole", folder / "pair")
+    tensors = load_file(folder / "pair" / fused.FUSED)
+    assert {name: tuple(t.shape) for name, t in tensors.items() if name.startswith("layers.1.")} == {
+        "layers.1.experts.gate_lora_a": (6, 4, 32), "layers.1.experts.gate_lora_b": (6, 16, 4),
+        "layers.1.experts.up_lora_a": (6, 4, 32), "layers.1.experts.up_lora_b": (6, 16, 4),
+        "layers.1.experts.down_lora_a": (6, 4, 16), "layers.1.experts.down_lora_b": (6, 32, 4),
+    }  # fmt: skip
+    assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
+    assert not any("experts" in name for name in load_file(folder / "pair" / described.WEIGHTS))
+    back, original = fused.read(folder / "pair"), adapter.read(folder / "whole")
+    assert back.keys() == original.keys()
+    assert all((back[name].float() - original[name]).norm() <= 2**-8 * original[name].norm() for name in back)
+    again = merge.merge(str(base), folder / "pair", folder / "merged-pair", lambda *_: None)
+    found, expected = (logits(AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32)) for f in (again, merged))
+    assert (found - expected).norm() < 0.02 * expected.norm()
+    (folder / "pair" / fused.MANIFEST).unlink()
+    with pytest.raises(BadData, match="status"):
+        fused.read(folder / "pair")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(base, data, folder, monkeypatch):
