@@ -36,7 +36,14 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="sft.dry_run")] = False,
 ) -> None:
     s = settings.check(settings.read(paths.expanded(file), words or []))
-    told: dict[str, Any] = {"output_dir": s.output_dir, "report": None, "plan": None, "coverage": None, "steps": []}
+    told: dict[str, Any] = {
+        "output_dir": s.output_dir,
+        "report": None,
+        "plan": None,
+        "coverage": None,
+        "steps": [],
+        "evaluated": None,
+    }
     try:
         _process(s, ["--plan"] if dry_run else [], told)
     except KeyboardInterrupt:
@@ -177,6 +184,9 @@ def _follow(child: launch.Child, told: dict[str, Any]) -> None:
                 output.warn(str(event["what"]))
             elif kind in ("report", "plan", "coverage"):
                 told[kind] = {name: value for name, value in event.items() if name not in ("event", "time", "text")}
+                output.status(str(event["text"]))
+            elif kind == "evaluated":
+                told["evaluated"] = {"step": event["step"], "loss": event["loss"]}
                 output.status(str(event["text"]))
             elif kind == "step":
                 told["steps"].append({name: value for name, value in event.items() if name not in ("event", "time")})

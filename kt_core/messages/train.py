@@ -115,6 +115,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The run needs about {needed} GiB of memory.\nThis machine gives {limit} GiB; the experts alone take {experts} GiB.\nTake a checkpoint of fewer bits, or lower cutoff_len and lora_rank.",
         "训练约需 {needed} GiB 内存。\n本机可用 {limit} GiB；仅专家就占 {experts} GiB。\n请使用位数更少的检查点，或减小 cutoff_len 和 lora_rank。",
     ),
+    "train.evaluated": ("held-out loss at step {step}: {loss}", "第 {step} 步的验证损失：{loss}"),
+    "train.too_many_held": (
+        "val_size asks for {count} of {rows} rows.\nNothing would be left to train on.\nLower val_size.",
+        "val_size 要求保留 {rows} 行中的 {count} 行。\n将没有可训练的数据。\n请减小 val_size。",
+    ),
     "train.coverage": ("Trains {count} parameters: {layers}", "训练 {count} 个参数：{layers}"),
     "train.no_target": (
         "lora_target {name} is in no layer of this model.\nIt has: {known}.\nCorrect lora_target.",

@@ -10,6 +10,7 @@ from transformers import set_seed
 from kt_core import kernels, models
 from kt_core.engine.loader import build
 from kt_core.engine.tokenizer import load_tokenizer
+from kt_core.errors import UsageError
 from kt_core.events import Events
 from kt_core.kernels.pool import thread_groups
 from kt_core.machine import default_threads, probe
@@ -53,21 +54,35 @@ def run(s: Settings, events: Events) -> None:
     model, facts = prepared(s, files, events)
     filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
     facts["template"] = tokenizer.chat_template
+    held, rows = split(rows, s)
     trainer = AdapterTrainer(
         model,
         arguments(s),
         partial(collate, filler=filler),
         rows,
+        held or None,
         save_adapter=partial(adapter.save, model, settings=s, facts=facts),
         keep=s.save_total_limit,
     )
     trainer.add_callback(Telling(events, folder, lambda: trainer.tokens))
     trainer.train(resume_from_checkpoint=checkpoint)
+    if held:
+        trainer.evaluate()
     adapter.save(model, folder, s, facts)
     tokenizer.save_pretrained(folder)
     if s.plot_loss:
         plot(trainer.state.log_history, folder, events)
     events.emit("done", folder=str(folder), steps=trainer.state.global_step)
+
+
+def split(rows: list[Encoded], s: Settings) -> tuple[list[Encoded], list[Encoded]]:
+    """Rows that are held out to measure the loss on, by `val_size` and `seed`, and those to train on."""
+    count = int(s.val_size if s.val_size >= 1 else s.val_size * len(rows))
+    if count >= len(rows):
+        raise UsageError("train.too_many_held", count=count, rows=len(rows))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(s.seed)).tolist()
+    held = set(order[:count])
+    return [rows[i] for i in sorted(held)], [row for i, row in enumerate(rows) if i not in held]
 
 
 def set_threads(s: Settings) -> None:

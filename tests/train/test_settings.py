@@ -150,6 +150,7 @@ def test_what_the_files_mean(tmp_path):
         (SECOND.replace("lora_rank: 8", "lora_rank: 0"), UsageError, "least is 1"),
         (SECOND.replace("dataset:", "# dataset:"), UsageError, "setting dataset is missing"),
         (SECOND + "fp16: true\n", Unsupported, "fp16"),
+        (SECOND + "eval_strategy: steps\n", UsageError, "setting val_size"),
         (SECOND + "kt_cpu_activation: forget\n", UsageError, "retain, recompute"),
     ],
 )

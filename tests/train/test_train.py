@@ -222,6 +222,37 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(base, 
     assert [path.name for path in checkpoints(folder / "nan")] == ["checkpoint-2"]
 
 
+def test_the_loss_on_held_out_rows_is_measured(base, data, folder):
+    s = tinyrun.chosen(
+        base, data, folder / "held", val_size=0.25, eval_strategy="steps", eval_steps=2, per_device_train_batch_size=1
+    )
+    events = tinyrun.train(s)
+    assert [event["step"] for event in of(events, "evaluated")] == [2, 4, 4]
+    model, _ = session.prepared(s, models.resolve(str(base)), Events(2))
+    adapter.load(model.eval(), folder / "held")
+    rows, _ = encode_all(load(str(data), ""), load_tokenizer(models.resolve(str(base))), 64, False)
+    held, rest = session.split(rows, s)
+    assert (len(held), len(rest)) == (2, 6)
+    expected = sum(model(**collate([row], 0)).loss.item() for row in held) / 2
+    assert of(events, "evaluated")[-1]["loss"] == pytest.approx(expected, rel=1e-3)
+    with pytest.raises(UsageError, match="8 of 8"):
+        tinyrun.train(tinyrun.chosen(base, data, folder / "held2", val_size=8))
+
+
+def test_logits_are_made_where_labels_ask_for_them(trained, base, data):
+    s, _ = trained
+    model, _ = session.prepared(s, models.resolve(str(base)), Events(2))
+    rows, _ = encode_all(load(str(data), ""), load_tokenizer(models.resolve(str(base))), 64, False)
+    arguments = session.arguments(s)
+    trainer = session.AdapterTrainer(model, arguments, train_dataset=rows, save_adapter=print, keep=None)
+    model.eval()
+    for batch in (collate(rows[:3], 0), collate(rows[3:4], 0)):
+        expected = model(**batch)
+        loss, found = trainer.compute_loss(model, batch, return_outputs=True)
+        assert found.logits.shape[1] < expected.logits.shape[1]
+        assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
+
+
 def test_targets_are_found_or_named(base, data, folder):
     with pytest.raises(UsageError, match="lora_target nothing"):
         tinyrun.train(tinyrun.chosen(base, data, folder / "t1", lora_target="q_proj,nothing"))
