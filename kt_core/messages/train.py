@@ -37,6 +37,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Stage {stage} is not available.\nKnown stages: {known}.\nSet stage to one of them.",
         "不支持阶段 {stage}。\n已支持的阶段：{known}。\n请将 stage 设为其中之一。",
     ),
+    "train.preference": (
+        "pref_loss {loss} is not available.\nKnown losses: {known}.\nSet pref_loss to one of them.",
+        "不支持 pref_loss {loss}。\n已支持的损失：{known}。\n请将 pref_loss 设为其中之一。",
+    ),
+    "train.packed_pairs": (
+        "Preference pairs are not packed.\nBoth answers of a pair are rows of their own.\nSet packing: false",
+        "偏好数据不支持打包。\n每对中的两个回答各占一行。\n请设置 packing: false",
+    ),
     "train.finetuning_type": (
         "finetuning_type {type} is not available.\nThis version trains low-rank additions: lora.\nSet finetuning_type: lora",
         "不支持 finetuning_type {type}。\n此版本只训练低秩增量：lora。\n请设置 finetuning_type: lora",

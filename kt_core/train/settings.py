@@ -11,7 +11,8 @@ import yaml
 
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
 
-STAGES = ("sft", "pt")
+STAGES = ("sft", "pt", "dpo")
+PREFERENCES = ("sigmoid", "ipo")
 MARGIN = 8  # tokens that kt_model_max_length must have beyond cutoff_len
 ACTIVATIONS = ("retain", "recompute")
 
@@ -165,6 +166,10 @@ def check(s: Settings, training: bool = True) -> Settings:
             raise UsageError("train.needs_key", setting=key)
     if s.stage not in STAGES:
         raise Unsupported("train.stage", stage=s.stage, known=", ".join(STAGES))
+    if s.pref_loss not in PREFERENCES:
+        raise Unsupported("train.preference", loss=s.pref_loss, known=", ".join(PREFERENCES))
+    if s.stage == "dpo" and s.packing:
+        raise UsageError("train.packed_pairs")
     if s.finetuning_type != "lora":
         raise Unsupported("train.finetuning_type", type=s.finetuning_type)
     if s.fp16:

@@ -1,6 +1,7 @@
 """Whole runs of a tiny model: against training in plain torch, resumed, merged, and read by PEFT."""
 
 import json
+import math
 import os
 import shutil
 
@@ -16,8 +17,8 @@ from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.errors import BadData, KTError, NotFound, UsageError
 from kt_core.events import Events
 from kt_core.kernels import set_threads
-from kt_core.train import adapter, described, fused, merge, session
-from kt_core.train.data import load
+from kt_core.train import adapter, described, fused, merge, preference, session
+from kt_core.train.data import load, load_pairs
 from kt_core.train.encode import collate, encode_all
 from kt_core.train.trainer import LOG, checkpoints
 from kt_core.weights import open_weights
@@ -269,6 +270,40 @@ def test_a_dry_run_tells_the_data_and_the_memory_and_trains_nothing(base, data, 
     assert (report["samples"], plan["steps"]) == (8, 12)
     assert plan["bytes"]["adapter"] == 16 * 2 * 6 * 3 * 4 * (32 + 16)
     assert not (folder / "dry").exists()
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "ipo"])
+def test_preferences_are_learnt_against_the_model_as_it_was(base, folder, kind):
+    """The loss at the end is the published formula's, of the merged checkpoint against the base by transformers alone."""
+    words = [row["instruction"] for row in tinyrun.ROWS]
+    rows = [{"instruction": word, "chosen": "the lazy dog", "rejected": "hello world"} for word in words]
+    (folder / "pairs.json").write_text(json.dumps(rows))
+    out = folder / f"dpo-{kind}"
+    s = tinyrun.chosen(base, folder / "pairs.json", out, stage="dpo", pref_loss=kind, learning_rate=1e-3, val_size=2)
+    events = tinyrun.train(s)
+    steps = [step["loss"] for step in of(events, "step")]
+    start = math.log(2) if kind == "sigmoid" else 25.0  # (1 / (2 * 0.1))^2
+    assert steps[0] == pytest.approx(start, rel=1e-3)
+    assert steps[-1] < steps[0]
+    after = merge.merge(str(base), out, folder / f"dpo-merged-{kind}", lambda *_: None)
+    tokenizer = load_tokenizer(models.resolve(str(base)))
+    pairs, _ = preference.encode_pairs(load_pairs(str(folder / "pairs.json"), ""), tokenizer, 64)
+    policy, reference = (AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32) for f in (after, base))
+    margins = [gained(policy, reference, p.chosen, kind) - gained(policy, reference, p.rejected, kind) for p in pairs]
+    held, _ = session.split(margins, s)
+    beta = s.pref_beta
+    formula = {"sigmoid": lambda m: math.log1p(math.exp(-beta * m)), "ipo": lambda m: (m - 1 / (2 * beta)) ** 2}[kind]
+    assert of(events, "evaluated")[-1]["loss"] == pytest.approx(sum(map(formula, held)) / 2, rel=0.02)
+    assert sum(margins) > 0
+
+
+def gained(policy, reference, encoded, kind):
+    """How much more likely an answer has become, in log likelihood, for ipo by the token."""
+    total = 0.0
+    for sign, model in ((1, policy), (-1, reference)):
+        scores = model(input_ids=torch.tensor([encoded.ids])).logits[0].log_softmax(-1)
+        total += sign * sum(scores[i, t].item() for i, t in enumerate(encoded.labels[1:]) if t >= 0)
+    return total / (sum(t >= 0 for t in encoded.labels[1:]) if kind == "ipo" else 1)
 
 
 def test_packed_samples_do_not_see_each_other(base, data):
