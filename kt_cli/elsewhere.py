@@ -18,6 +18,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "benchmark": "kt bench NAME",
         **dict.fromkeys(("quantize", "quantise", "convert"), "kt quant NAME"),
         **dict.fromkeys(("perplexity", "eval"), "kt bench quality NAME"),
+        **dict.fromkeys(("train", "finetune", "fine-tune", "lora"), "kt sft train FILE"),
         "help": _HELP,
     },
     "kt model": {

@@ -37,7 +37,14 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="sft.dry_run")] = False,
 ) -> None:
     s = settings.check(settings.read(paths.expanded(file), words or []))
-    told: dict[str, Any] = {"output_dir": s.output_dir, "report": None, "plan": None, "coverage": None, "steps": []}
+    told: dict[str, Any] = {
+        "output_dir": s.output_dir,
+        "report": None,
+        "plan": None,
+        "coverage": None,
+        "steps": [],
+        "evaluated": None,
+    }
     try:
         _process(s, ["--plan"] if dry_run else [], told)
     except KeyboardInterrupt:
@@ -77,6 +84,16 @@ def merge(
     _merge(_of_adapter(folder, base), target)
     output.result({"path": str(target)}, lambda: t("sft.written", path=target), names=[str(target)])
     output.muted(t("sft.merged", folder=target))
+
+
+@app.command("export", cls=Command, help="sft.export_help", epilog="sft.examples")
+def export(
+    folder: Adapter,
+    to: Annotated[Path, typer.Argument(help="sft.to", metavar="FOLDER")],
+) -> None:
+    target = paths.expanded(to).absolute()
+    _job(_of_adapter(folder, None), ["--export", str(target)])
+    output.result({"path": str(target)}, lambda: t("sft.written", path=target), names=[str(target)])
 
 
 @app.command("chat", cls=Command, help="sft.chat_help", epilog="sft.examples")
@@ -128,14 +145,20 @@ def _of_adapter(folder: Path, base: str | None) -> Settings:
 def _name(s: Settings) -> str:
     """Of the merged model in the cache: it changes with the adapter's bytes and with the base."""
     digest = hashlib.sha256(s.model_name_or_path.encode())
-    digest.update((Path(s.adapter_name_or_path or "") / "adapter_model.safetensors").read_bytes())
+    for file in sorted(Path(s.adapter_name_or_path or "").glob("*.safetensors")):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:32]
 
 
 def _merge(s: Settings, to: Path) -> None:
     output.status(t("sft.merging", adapter=s.adapter_name_or_path, base=s.model_name_or_path))
+    _job(s, ["--merge", str(to)])
+
+
+def _job(s: Settings, words: list[str]) -> None:
+    """A process that tells nothing but how far it is."""
     try:
-        _process(s, ["--merge", str(to)], {})
+        _process(s, words, {})
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
@@ -165,6 +188,9 @@ def _follow(child: launch.Child, told: dict[str, Any]) -> None:
                 output.warn(str(event["what"]))
             elif kind in ("report", "plan", "coverage"):
                 told[kind] = {name: value for name, value in event.items() if name not in ("event", "time", "text")}
+                output.status(str(event["text"]))
+            elif kind == "evaluated":
+                told["evaluated"] = {"step": event["step"], "loss": event["loss"]}
                 output.status(str(event["text"]))
             elif kind == "step":
                 told["steps"].append({name: value for name, value in event.items() if name not in ("event", "time")})

@@ -62,6 +62,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "sft.adapter": ("Folder of the adapter: output_dir, or a checkpoint in it", "适配器文件夹：output_dir 或其中的检查点"),
     "sft.to": ("Folder to write, which must be new or empty", "要写入的文件夹，必须不存在或为空"),
     "sft.base": ("Base model; default: the one the adapter was trained on", "基础模型；默认为训练适配器时的模型"),
+    "sft.export_help": (
+        "Write an adapter as KTransformers' pair of files\n"
+        "fused_expert_lora.safetensors has the experts' additions, adapter_model.safetensors all others. kt sft merge and kt sft chat read it too.",
+        "将适配器写成 KTransformers 的文件对\nfused_expert_lora.safetensors 为专家的增量，adapter_model.safetensors 为其余部分。kt sft merge 和 kt sft chat 也可读取。",
+    ),
     "sft.chat_help": (
         "Talk to a model with an adapter\n"
         "ADAPTER is an adapter's folder, or a file with model_name_or_path and adapter_name_or_path. Both are merged once, into kt's cache.",

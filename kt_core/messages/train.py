@@ -37,6 +37,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Stage {stage} is not available.\nKnown stages: {known}.\nSet stage to one of them.",
         "不支持阶段 {stage}。\n已支持的阶段：{known}。\n请将 stage 设为其中之一。",
     ),
+    "train.preference": (
+        "pref_loss {loss} is not available.\nKnown losses: {known}.\nSet pref_loss to one of them.",
+        "不支持 pref_loss {loss}。\n已支持的损失：{known}。\n请将 pref_loss 设为其中之一。",
+    ),
+    "train.packed_pairs": (
+        "Preference pairs are not packed.\nBoth answers of a pair are rows of their own.\nSet packing: false",
+        "偏好数据不支持打包。\n每对中的两个回答各占一行。\n请设置 packing: false",
+    ),
     "train.finetuning_type": (
         "finetuning_type {type} is not available.\nThis version trains low-rank additions: lora.\nSet finetuning_type: lora",
         "不支持 finetuning_type {type}。\n此版本只训练低秩增量：lora。\n请设置 finetuning_type: lora",
@@ -115,6 +123,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The run needs about {needed} GiB of memory.\nThis machine gives {limit} GiB; the experts alone take {experts} GiB.\nTake a checkpoint of fewer bits, or lower cutoff_len and lora_rank.",
         "训练约需 {needed} GiB 内存。\n本机可用 {limit} GiB；仅专家就占 {experts} GiB。\n请使用位数更少的检查点，或减小 cutoff_len 和 lora_rank。",
     ),
+    "train.evaluated": ("held-out loss at step {step}: {loss}", "第 {step} 步的验证损失：{loss}"),
+    "train.too_many_held": (
+        "val_size asks for {count} of {rows} rows.\nNothing would be left to train on.\nLower val_size.",
+        "val_size 要求保留 {rows} 行中的 {count} 行。\n将没有可训练的数据。\n请减小 val_size。",
+    ),
     "train.coverage": ("Trains {count} parameters: {layers}", "训练 {count} 个参数：{layers}"),
     "train.no_target": (
         "lora_target {name} is in no layer of this model.\nIt has: {known}.\nCorrect lora_target.",
@@ -163,6 +176,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "train.folder_in_use": (
         "{folder} is not empty.\nkt does not write into a folder with other files.\nName another folder.",
         "{folder} 不为空。\nkt 不会写入已有其他文件的文件夹。\n请指定其他文件夹。",
+    ),
+    "train.no_experts": (
+        "The adapter in {folder} has no additions to experts.\nKTransformers' pair is for those.\nUse the folder as it is: PEFT reads it.",
+        "{folder} 中的适配器没有针对专家的增量。\nKTransformers 的文件对用于专家增量。\n请直接使用该文件夹：PEFT 可以读取。",
+    ),
+    "train.needs_extra": (
+        "Fine-tuning needs the package accelerate.\nIt comes with kt's extra sft, which is not installed.\nInstall it: pip install 'kt-cli[sft]'",
+        "微调需要 accelerate 包。\n它属于 kt 的 sft 附加依赖，尚未安装。\n安装：pip install 'kt-cli[sft]'",
     ),
     "train.no_plot": (
         "No loss plot: matplotlib is not installed. Install it: pip install 'kt-cli[sft]'",

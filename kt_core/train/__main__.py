@@ -1,6 +1,7 @@
 """python -m kt_core.train --settings FILE [--events-fd N]: the process of a fine-tuning run."""
 
 import argparse
+import importlib.util
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ def main() -> int:
     parser.add_argument("--settings", type=Path, required=True, metavar="FILE")
     parser.add_argument("--plan", action="store_true", help="tell what the run would take, and end")
     parser.add_argument("--merge", type=Path, metavar="FOLDER", help="write model and adapter there as one checkpoint")
+    parser.add_argument("--export", type=Path, metavar="FOLDER", help="write the adapter there as KTransformers' pair")
     parser.add_argument("--events-fd", type=int, default=1, metavar="N")
     given = parser.parse_args()
     events = Events(os.dup(given.events_fd))
@@ -28,15 +30,19 @@ def main() -> int:
     # torch's threads would spin between its operations, on the cores that the kernels' pool needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if importlib.util.find_spec("accelerate") is None:
+        return _failed(EnvironmentProblem("train.needs_extra"), events)
     try:
-        from kt_core.train import merge, session
+        from kt_core.train import fused, merge, session
     except Exception as e:  # a package is missing or broken: it may raise anything
         logging.exception("an import failed")
         return _failed(EnvironmentProblem("server.broken_package", reason=one_line(e)), events)
     try:
         chosen = settings(json.loads(given.settings.read_text()))
-        if given.merge:
-            folder = Path(chosen.adapter_name_or_path or "")
+        folder = Path(chosen.adapter_name_or_path or "")
+        if given.export:
+            fused.export(folder, given.export)
+        elif given.merge:
             merge.merge(chosen.model_name_or_path, folder, given.merge, events.progress)
         elif given.plan:
             session.plan(chosen, events)

@@ -29,6 +29,14 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """The same conversation with a better and with a worse last answer."""
+
+    chosen: Sample
+    rejected: Sample
+
+
+@dataclass(frozen=True)
 class Source:
     """A file and how its rows are to be read; no formatting: as the first row looks."""
 
@@ -40,8 +48,8 @@ class Source:
     limit: int | None = None
 
 
-def load(names: str | list[str], folder: str, limit: int | None = None) -> list[Sample]:
-    """Samples of the named data sets, in order, at most `limit` of each.
+def load(names: str | list[str], folder: str, limit: int | None = None, answer: str = "") -> list[Sample]:
+    """Samples of the named data sets, in order, at most `limit` of each. `answer`: the column of a last answer to be added.
 
     A name is a file ending in .json, .jsonl or .txt, or one of `folder`/dataset_info.json.
     Raises NotFound, UsageError for an entry that is not a file on this disk, BadData for a row, by its number, that is
@@ -52,8 +60,14 @@ def load(names: str | list[str], folder: str, limit: int | None = None) -> list[
     for name in listed:
         source = find(name.strip(), Path(folder))
         most = min((n for n in (limit, source.limit) if n is not None), default=None)
-        samples += read(source)[:most]
+        samples += read(source, answer)[:most]
     return samples
+
+
+def load_pairs(names: str | list[str], folder: str, limit: int | None = None) -> list[Pair]:
+    """Preference pairs: rows as `load` takes them, but with two answers, `chosen` and `rejected`. Raises what `load` does."""
+    better, worse = (load(names, folder, limit, side) for side in ("chosen", "rejected"))
+    return [Pair(*both) for both in zip(better, worse, strict=True)]
 
 
 def find(name: str, folder: Path) -> Source:
@@ -79,12 +93,12 @@ def find(name: str, folder: Path) -> Source:
     return Source(name, path, formatting, entry.get("columns"), entry.get("tags"), entry.get("num_samples"))
 
 
-def read(source: Source) -> list[Sample]:
+def read(source: Source, answer: str = "") -> list[Sample]:
     """All samples of a file. Raises BadData."""
     if source.file.suffix == ".txt":
         text = source.file.read_text(encoding="utf-8")
         return [Sample(text=line) for line in text.splitlines() if line.strip()]
-    return [_sample(source, number, row) for number, row in enumerate(_rows(source.file), 1)]
+    return [_sample(source, number, row, answer) for number, row in enumerate(_rows(source.file), 1)]
 
 
 def _rows(file: Path) -> Iterator[Any]:
@@ -110,10 +124,12 @@ def _parsed(text: str, where: str) -> Any:
         raise BadData("train.bad_json", where=where, reason=error) from None
 
 
-def _sample(source: Source, number: int, row: Any) -> Sample:
+def _sample(source: Source, number: int, row: Any, answer: str) -> Sample:
     try:
         if not isinstance(row, dict):
             raise TypeError(type(row).__name__)
+        if answer:
+            row = _answered(source, row, answer)
         if source.formatting == "sharegpt" or (not source.formatting and _looks_like_messages(row)):
             return _sharegpt(source, row)
         if not source.formatting and "text" in row and "output" not in row:
@@ -122,6 +138,16 @@ def _sample(source: Source, number: int, row: Any) -> Sample:
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise BadData("train.bad_row", file=source.file, number=number, reason=reason) from None
+
+
+def _answered(source: Source, row: dict[str, Any], answer: str) -> dict[str, Any]:
+    """The row with one of its two answers as the last turn, or as the response."""
+    columns = source.columns or {}
+    given = row[columns.get(answer, answer)]
+    turns = columns.get("messages") or ("conversations" if "conversations" in row else "messages")
+    if turns in row:
+        return {**row, turns: [*row[turns], given]}
+    return {**row, columns.get("response", ALPACA["response"]): given}
 
 
 def _looks_like_messages(row: dict[str, Any]) -> bool:

@@ -13,13 +13,14 @@ def describe(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """adapter_config.json, and kt_adapter.json or {} where another program wrote the folder. Raises NotFound, BadData."""
     if not (folder / CONFIG).is_file():
         raise NotFound("train.no_adapter", folder=folder)
-    config, facts = (_read_json(folder / name) for name in (CONFIG, FACTS))
+    config, facts = (read_json(folder / name) for name in (CONFIG, FACTS))
     if config.get("peft_type") != "LORA" or not isinstance(config.get("r"), int):
         raise BadData("train.bad_adapter", file=folder / CONFIG, reason="peft_type, r")
     return config, facts
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """The mapping in a file, {} where there is none. Raises BadData."""
     try:
         found = json.loads(file.read_bytes()) if file.is_file() else {}
     except ValueError as error:

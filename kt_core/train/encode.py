@@ -70,14 +70,15 @@ def encode_all(
     return rows, report
 
 
-def encode(sample: Sample, tokenizer: Any, prompts: bool = False) -> Encoded:
-    """One sample whole. Raises Unsupported without a chat template, BadData for what the template refuses."""
+def encode(sample: Sample, tokenizer: Any, prompts: bool = False, last: bool = False) -> Encoded:
+    """One sample whole; `last`: loss on its last answer alone. Raises Unsupported without a chat template, BadData for what the template refuses."""
     if sample.text is not None:
         ids = tokenizer(sample.text, add_special_tokens=True)["input_ids"]
         if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
             ids.append(tokenizer.eos_token_id)
         return Encoded(tuple(ids), tuple(ids))
     text, spans = answers(sample, tokenizer)
+    spans = spans[-1:] if last else spans
     found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids = found["input_ids"]
     if prompts:

@@ -6,6 +6,8 @@ another way; what is adapted is counted, and a target that is missing, or there 
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +44,14 @@ class LoraLinear(nn.Module):
         self.base = base
         self.scale = shape.scale
         self.dropout = nn.Dropout(shape.dropout)
+        self.on = True
         self.lora_A = nn.Parameter(torch.empty(shape.rank, base.in_features))
         self.lora_B = nn.Parameter(torch.zeros(base.out_features, shape.rank))
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.on:
+            return self.base(x)  # type: ignore[no-any-return]
         added = self.dropout(x).to(self.lora_A.dtype) @ self.lora_A.T @ self.lora_B.T
         y: torch.Tensor = self.base(x)
         return y + (self.scale * added).to(y.dtype)
@@ -57,7 +62,7 @@ class TrainedExperts(Experts):
 
     def adapt(self, shape: Shape) -> None:
         """Adds A [experts, rank, in] and B [experts, out, rank] of each projection, float32, B 0."""
-        self.shape = shape
+        self.shape, self.on = shape, True
         kernel = self.kernel
         hidden, inner = kernel.hidden, kernel.intermediate
         for part, out, cols in zip(PARTS, (inner, inner, hidden), (hidden, hidden, inner), strict=True):
@@ -76,7 +81,7 @@ class TrainedExperts(Experts):
     def forward(self, hidden: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         shape: Shape | None = self.__dict__.get("shape")
         up, down = self.factors("up"), self.factors("down")
-        if shape is None or up is None or down is None:
+        if shape is None or not self.on or up is None or down is None:
             return train(self.kernel, hidden, ids, weights)
         return train(self.kernel, hidden, ids, weights, (self.factors("gate"), up, down), shape.scale, shape.keep)
 
@@ -145,6 +150,19 @@ def _wanted(kinds: dict[str, list[Place]], targets: str | list[str]) -> list[str
         if name not in kinds:
             raise UsageError("train.no_target", name=name, known=", ".join([ALL, *sorted(kinds)]))
     return sorted(set(names))
+
+
+@contextmanager
+def switched_off(model: nn.Module) -> Iterator[None]:
+    """The model without its additions, for the length of a block."""
+    added = [module for module in model.modules() if isinstance(module, LoraLinear | TrainedExperts)]
+    for module in added:
+        module.on = False
+    try:
+        yield
+    finally:
+        for module in added:
+            module.on = True
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:

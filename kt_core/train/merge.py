@@ -12,7 +12,7 @@ from kt_core import models
 from kt_core.engine.loader import build
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.errors import BadData, UsageError
-from kt_core.train import adapter, described
+from kt_core.train import adapter, described, fused
 from kt_core.types import Progress
 from kt_core.weights import open_weights
 
@@ -29,7 +29,7 @@ def merge(base: str, folder: Path, to: Path, progress: Progress) -> Path:
     if to.exists() and any(to.iterdir()):
         raise UsageError("train.folder_in_use", folder=to)
     config, facts = described.describe(folder)
-    tensors = adapter.read(folder)
+    tensors = fused.read(folder) if (folder / fused.FUSED).is_file() else adapter.read(folder)
     files = models.resolve(base)
     weights = open_weights(files)
     known = facts.get("base_fingerprint")

@@ -10,13 +10,14 @@ from transformers import set_seed
 from kt_core import kernels, models
 from kt_core.engine.loader import build
 from kt_core.engine.tokenizer import load_tokenizer
+from kt_core.errors import UsageError
 from kt_core.events import Events
 from kt_core.kernels.pool import thread_groups
 from kt_core.machine import default_threads, probe
 from kt_core.messages import t
-from kt_core.train import adapter, estimate, lora
-from kt_core.train.data import load
-from kt_core.train.encode import Encoded, collate, encode_all
+from kt_core.train import adapter, estimate, lora, preference
+from kt_core.train.data import load, load_pairs
+from kt_core.train.encode import collate, encode_all
 from kt_core.train.settings import Settings, without_effect
 from kt_core.train.trainer import AdapterTrainer, Telling, arguments, resume_from
 from kt_core.types import ModelFiles
@@ -25,7 +26,7 @@ from kt_core.weights import open_weights
 RULES = Path(__file__).with_name("rules.yaml")
 
 
-def plan(s: Settings, events: Events) -> tuple[ModelFiles, Any, list[Encoded]]:
+def plan(s: Settings, events: Events) -> tuple[ModelFiles, Any, list[Any]]:
     """The model's files, its tokenizer and the data; tells what the run will take. Raises KTError."""
     for key in without_effect(s):
         events.emit("warning", what=t("train.no_effect", setting=key))
@@ -35,8 +36,13 @@ def plan(s: Settings, events: Events) -> tuple[ModelFiles, Any, list[Encoded]]:
     parts = estimate.check(models.read_spec(files), s, probe())
     tokenizer = load_tokenizer(files)
     use_template(tokenizer, s.template)
-    samples = load(s.dataset, s.dataset_dir, s.max_samples)
-    rows, report = encode_all(samples, tokenizer, s.cutoff_len, s.packing, s.train_on_prompt or s.stage == "pt")
+    rows: list[Any]
+    if s.stage == "dpo":
+        pairs = load_pairs(s.dataset, s.dataset_dir, s.max_samples)
+        rows, report = preference.encode_pairs(pairs, tokenizer, s.cutoff_len)
+    else:
+        samples = load(s.dataset, s.dataset_dir, s.max_samples)
+        rows, report = encode_all(samples, tokenizer, s.cutoff_len, s.packing, s.train_on_prompt or s.stage == "pt")
     events.emit("report", text=report.text(), **vars(report))
     steps, total = estimate.steps(len(rows), s), sum(parts.values())
     events.emit("plan", text=t("train.plan", steps=steps, size=f"{total / 2**30:.1f}"), steps=steps, bytes=parts)
@@ -53,21 +59,37 @@ def run(s: Settings, events: Events) -> None:
     model, facts = prepared(s, files, events)
     filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
     facts["template"] = tokenizer.chat_template
-    trainer = AdapterTrainer(
+    held, rows = split(rows, s)
+    pairs = s.stage == "dpo"
+    kind: Any = partial(preference.PairTrainer, beta=s.pref_beta, kind=s.pref_loss) if pairs else AdapterTrainer
+    trainer = kind(
         model,
         arguments(s),
-        partial(collate, filler=filler),
+        partial(preference.collate_pairs if pairs else collate, filler=filler),
         rows,
+        held or None,
         save_adapter=partial(adapter.save, model, settings=s, facts=facts),
         keep=s.save_total_limit,
     )
     trainer.add_callback(Telling(events, folder, lambda: trainer.tokens))
     trainer.train(resume_from_checkpoint=checkpoint)
+    if held:
+        trainer.evaluate()
     adapter.save(model, folder, s, facts)
     tokenizer.save_pretrained(folder)
     if s.plot_loss:
         plot(trainer.state.log_history, folder, events)
     events.emit("done", folder=str(folder), steps=trainer.state.global_step)
+
+
+def split(rows: list[Any], s: Settings) -> tuple[list[Any], list[Any]]:
+    """Rows that are held out to measure the loss on, by `val_size` and `seed`, and those to train on."""
+    count = int(s.val_size if s.val_size >= 1 else s.val_size * len(rows))
+    if count >= len(rows):
+        raise UsageError("train.too_many_held", count=count, rows=len(rows))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(s.seed)).tolist()
+    held = set(order[:count])
+    return [rows[i] for i in sorted(held)], [row for i, row in enumerate(rows) if i not in held]
 
 
 def set_threads(s: Settings) -> None:

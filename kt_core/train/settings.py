@@ -11,7 +11,8 @@ import yaml
 
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
 
-STAGES = ("sft", "pt")
+STAGES = ("sft", "pt", "dpo")
+PREFERENCES = ("sigmoid", "ipo")
 MARGIN = 8  # tokens that kt_model_max_length must have beyond cutoff_len
 ACTIVATIONS = ("retain", "recompute")
 
@@ -59,10 +60,12 @@ class Settings:
     overwrite_cache: bool = False
     preprocessing_num_workers: int | None = None
     dataloader_num_workers: int = 0
-    val_size: float = 0.0
+    val_size: float = 0.0  # below 1 a share of the samples, else their number
     # output
     output_dir: str = ""
     logging_steps: int = 10
+    eval_strategy: str = "no"
+    eval_steps: int | None = None
     save_strategy: str = "steps"
     save_steps: int = 500
     save_total_limit: int | None = None
@@ -163,10 +166,16 @@ def check(s: Settings, training: bool = True) -> Settings:
             raise UsageError("train.needs_key", setting=key)
     if s.stage not in STAGES:
         raise Unsupported("train.stage", stage=s.stage, known=", ".join(STAGES))
+    if s.pref_loss not in PREFERENCES:
+        raise Unsupported("train.preference", loss=s.pref_loss, known=", ".join(PREFERENCES))
+    if s.stage == "dpo" and s.packing:
+        raise UsageError("train.packed_pairs")
     if s.finetuning_type != "lora":
         raise Unsupported("train.finetuning_type", type=s.finetuning_type)
-    if s.fp16 or s.val_size:
-        raise Unsupported("train.key", setting="fp16" if s.fp16 else "val_size")
+    if s.fp16:
+        raise Unsupported("train.key", setting="fp16")
+    if s.eval_strategy != "no" and not s.val_size:
+        raise UsageError("train.needs_key", setting="val_size")
     if s.kt_weight_path or s.kt_config.get("kt_weight_path"):
         raise Unsupported("train.key", setting="kt_weight_path")
     for key in ("kt_num_gpu_experts", "kt_use_lora_experts", "kt_full_weight_grad"):

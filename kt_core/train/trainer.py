@@ -1,5 +1,6 @@
 """transformers' Trainer with kt's adapters: what a checkpoint is, when it counts, what is told, and when to stop."""
 
+import inspect
 import json
 import math
 import os
@@ -17,7 +18,9 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from kt_core.errors import KTError, NotFound, UsageError
 from kt_core.events import Events
+from kt_core.messages import t
 from kt_core.train import adapter, described
+from kt_core.train.encode import IGNORED
 from kt_core.train.lora import trainable
 from kt_core.train.settings import Settings
 
@@ -43,6 +46,15 @@ class AdapterTrainer(Trainer):  # type: ignore[misc]
         if not math.isfinite(loss.item()):
             raise KTError("train.not_finite_loss", step=self.state.global_step + 1, folder=self._last())
         return loss
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *rest: Any, **kwargs: Any) -> Any:
+        """Logits are made only where a label asks for them: the output matrix is the largest product of a small model."""
+        if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
+            targets = nn.functional.pad(inputs["labels"], (0, 1), value=IGNORED)[:, 1:]
+            asked = (targets != IGNORED).any(0).nonzero().squeeze(1)
+            targets = targets[:, asked]
+            inputs = {**inputs, "logits_to_keep": asked, "labels": targets, "shift_labels": targets}
+        return super().compute_loss(model, inputs, *rest, **kwargs)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         self.save_adapter(Path(output_dir or self.args.output_dir))
@@ -89,6 +101,12 @@ class Telling(TrainerCallback):  # type: ignore[misc]
             if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
                 raise KTError("train.not_finite_gradient", step=state.global_step + 1, name=name)
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        loss, step = kwargs["metrics"]["eval_loss"], state.global_step
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"current_steps": step, "eval_loss": loss}) + "\n")
+        self.events.emit("evaluated", text=t("train.evaluated", step=step, loss=f"{loss:.4f}"), step=step, loss=loss)
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if not logs or "loss" not in logs:
             return
@@ -127,6 +145,10 @@ def arguments(s: Settings) -> TrainingArguments:
         seed=s.seed,
         logging_steps=s.logging_steps,
         logging_nan_inf_filter=False,
+        eval_strategy=s.eval_strategy,
+        eval_steps=s.eval_steps,
+        per_device_eval_batch_size=s.per_device_eval_batch_size,
+        prediction_loss_only=True,
         save_strategy=s.save_strategy,
         save_steps=s.save_steps,
         save_only_model=s.save_only_model,

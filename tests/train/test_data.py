@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
-from kt_core.train.data import Sample, load
+from kt_core.train.data import Sample, load, load_pairs
 from kt_core.train.encode import IGNORED, Encoded, collate, encode, encode_all, pack
 
 TURNS = [("user", "hello"), ("assistant", "the world"), ("user", "stop"), ("assistant", "go")]
@@ -77,6 +77,20 @@ def test_dataset_info(tmp_path):
             load(name, str(tmp_path))
     with pytest.raises(NotFound, match="dataset_info"):
         load("talks", str(tmp_path / "elsewhere"))
+
+
+def test_pairs_of_answers(tmp_path):
+    talk = [{"from": "human", "value": "hello"}]
+    row = {"conversations": talk, "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"}}
+    plain = {"instruction": "hello", "input": "", "chosen": "yes", "rejected": "no"}
+    for rows in ([row], [plain]):
+        (pair,) = load_pairs(file(tmp_path, "p.json", rows), "")
+        for sample, answer in ((pair.chosen, "yes"), (pair.rejected, "no")):
+            assert [m["content"] for m in sample.messages] == ["hello", answer]
+    with pytest.raises(BadData, match="Sample 1 of"):
+        load_pairs(file(tmp_path, "p.json", [{"instruction": "x", "output": "y"}]), "")
+    last = encode(Sample(MESSAGES), tinymodel.tokenizer(), last=True)
+    assert text_of([label for label in last.labels if label != IGNORED]) == "go<|end|>"
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,9 @@ def test_what_the_files_mean(tmp_path):
 @pytest.mark.parametrize(
     ("text", "error", "says"),
     [
-        (PREFERENCES, Unsupported, "Stage dpo"),
+        (PREFERENCES.replace("stage: dpo", "stage: kto"), Unsupported, "Stage kto"),
+        (PREFERENCES.replace("sigmoid", "orpo"), Unsupported, "pref_loss orpo"),
+        (PREFERENCES + "packing: true\n", UsageError, "not packed"),
         (CONVERTED, Unsupported, "kt_weight_path"),
         (SECOND.replace("type: lora", "type: full"), Unsupported, "finetuning_type full"),
         (SECOND + "  kt_model_max_length: 2050\n", UsageError, "at least 2056"),
@@ -150,6 +152,7 @@ def test_what_the_files_mean(tmp_path):
         (SECOND.replace("lora_rank: 8", "lora_rank: 0"), UsageError, "least is 1"),
         (SECOND.replace("dataset:", "# dataset:"), UsageError, "setting dataset is missing"),
         (SECOND + "fp16: true\n", Unsupported, "fp16"),
+        (SECOND + "eval_strategy: steps\n", UsageError, "setting val_size"),
         (SECOND + "kt_cpu_activation: forget\n", UsageError, "retain, recompute"),
     ],
 )

@@ -1,6 +1,7 @@
 """Whole runs of a tiny model: against training in plain torch, resumed, merged, and read by PEFT."""
 
 import json
+import math
 import os
 import shutil
 
@@ -16,8 +17,8 @@ from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.errors import BadData, KTError, NotFound, UsageError
 from kt_core.events import Events
 from kt_core.kernels import set_threads
-from kt_core.train import adapter, described, merge, session
-from kt_core.train.data import load
+from kt_core.train import adapter, described, fused, merge, preference, session
+from kt_core.train.data import load, load_pairs
 from kt_core.train.encode import collate, encode_all
 from kt_core.train.trainer import LOG, checkpoints
 from kt_core.weights import open_weights
@@ -186,6 +187,27 @@ def test_merging_refuses_other_bases_and_used_folders(trained, merged, folder):
         merge.merge(trained[0].model_name_or_path, folder / "base", folder / "nothing", lambda *_: None)
 
 
+def test_the_existing_systems_pair_is_written_and_read(trained, merged, base, folder):
+    fused.export(folder / "whole", folder / "pair")
+    tensors = load_file(folder / "pair" / fused.FUSED)
+    assert {name: tuple(t.shape) for name, t in tensors.items() if name.startswith("layers.1.")} == {
+        "layers.1.experts.gate_lora_a": (6, 4, 32), "layers.1.experts.gate_lora_b": (6, 16, 4),
+        "layers.1.experts.up_lora_a": (6, 4, 32), "layers.1.experts.up_lora_b": (6, 16, 4),
+        "layers.1.experts.down_lora_a": (6, 4, 16), "layers.1.experts.down_lora_b": (6, 32, 4),
+    }  # fmt: skip
+    assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
+    assert not any("experts" in name for name in load_file(folder / "pair" / described.WEIGHTS))
+    back, original = fused.read(folder / "pair"), adapter.read(folder / "whole")
+    assert back.keys() == original.keys()
+    assert all((back[name].float() - original[name]).norm() <= 2**-8 * original[name].norm() for name in back)
+    again = merge.merge(str(base), folder / "pair", folder / "merged-pair", lambda *_: None)
+    found, expected = (logits(AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32)) for f in (again, merged))
+    assert (found - expected).norm() < 0.02 * expected.norm()
+    (folder / "pair" / fused.MANIFEST).unlink()
+    with pytest.raises(BadData, match="status"):
+        fused.read(folder / "pair")
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(base, data, folder, monkeypatch):
     calls = []
     usual = session.AdapterTrainer.compute_loss
@@ -199,6 +221,37 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(base, 
     with pytest.raises(KTError, match=r"loss of step 3 .*checkpoint-2"):
         tinyrun.train(tinyrun.chosen(base, data, folder / "nan"))
     assert [path.name for path in checkpoints(folder / "nan")] == ["checkpoint-2"]
+
+
+def test_the_loss_on_held_out_rows_is_measured(base, data, folder):
+    s = tinyrun.chosen(
+        base, data, folder / "held", val_size=0.25, eval_strategy="steps", eval_steps=2, per_device_train_batch_size=1
+    )
+    events = tinyrun.train(s)
+    assert [event["step"] for event in of(events, "evaluated")] == [2, 4, 4]
+    model, _ = session.prepared(s, models.resolve(str(base)), Events(2))
+    adapter.load(model.eval(), folder / "held")
+    rows, _ = encode_all(load(str(data), ""), load_tokenizer(models.resolve(str(base))), 64, False)
+    held, rest = session.split(rows, s)
+    assert (len(held), len(rest)) == (2, 6)
+    expected = sum(model(**collate([row], 0)).loss.item() for row in held) / 2
+    assert of(events, "evaluated")[-1]["loss"] == pytest.approx(expected, rel=1e-3)
+    with pytest.raises(UsageError, match="8 of 8"):
+        tinyrun.train(tinyrun.chosen(base, data, folder / "held2", val_size=8))
+
+
+def test_logits_are_made_where_labels_ask_for_them(trained, base, data):
+    s, _ = trained
+    model, _ = session.prepared(s, models.resolve(str(base)), Events(2))
+    rows, _ = encode_all(load(str(data), ""), load_tokenizer(models.resolve(str(base))), 64, False)
+    arguments = session.arguments(s)
+    trainer = session.AdapterTrainer(model, arguments, train_dataset=rows, save_adapter=print, keep=None)
+    model.eval()
+    for batch in (collate(rows[:3], 0), collate(rows[3:4], 0)):
+        expected = model(**batch)
+        loss, found = trainer.compute_loss(model, batch, return_outputs=True)
+        assert found.logits.shape[1] < expected.logits.shape[1]
+        assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
 
 
 def test_targets_are_found_or_named(base, data, folder):
@@ -217,6 +270,40 @@ def test_a_dry_run_tells_the_data_and_the_memory_and_trains_nothing(base, data, 
     assert (report["samples"], plan["steps"]) == (8, 12)
     assert plan["bytes"]["adapter"] == 16 * 2 * 6 * 3 * 4 * (32 + 16)
     assert not (folder / "dry").exists()
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "ipo"])
+def test_preferences_are_learnt_against_the_model_as_it_was(base, folder, kind):
+    """The loss at the end is the published formula's, of the merged checkpoint against the base by transformers alone."""
+    words = [row["instruction"] for row in tinyrun.ROWS]
+    rows = [{"instruction": word, "chosen": "the lazy dog", "rejected": "hello world"} for word in words]
+    (folder / "pairs.json").write_text(json.dumps(rows))
+    out = folder / f"dpo-{kind}"
+    s = tinyrun.chosen(base, folder / "pairs.json", out, stage="dpo", pref_loss=kind, learning_rate=1e-3, val_size=2)
+    events = tinyrun.train(s)
+    steps = [step["loss"] for step in of(events, "step")]
+    start = math.log(2) if kind == "sigmoid" else 25.0  # (1 / (2 * 0.1))^2
+    assert steps[0] == pytest.approx(start, rel=1e-3)
+    assert steps[-1] < steps[0]
+    after = merge.merge(str(base), out, folder / f"dpo-merged-{kind}", lambda *_: None)
+    tokenizer = load_tokenizer(models.resolve(str(base)))
+    pairs, _ = preference.encode_pairs(load_pairs(str(folder / "pairs.json"), ""), tokenizer, 64)
+    policy, reference = (AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32) for f in (after, base))
+    margins = [gained(policy, reference, p.chosen, kind) - gained(policy, reference, p.rejected, kind) for p in pairs]
+    held, _ = session.split(margins, s)
+    beta = s.pref_beta
+    formula = {"sigmoid": lambda m: math.log1p(math.exp(-beta * m)), "ipo": lambda m: (m - 1 / (2 * beta)) ** 2}[kind]
+    assert of(events, "evaluated")[-1]["loss"] == pytest.approx(sum(map(formula, held)) / 2, rel=0.02)
+    assert sum(margins) > 0
+
+
+def gained(policy, reference, encoded, kind):
+    """How much more likely an answer has become, in log likelihood, for ipo by the token."""
+    total = 0.0
+    for sign, model in ((1, policy), (-1, reference)):
+        scores = model(input_ids=torch.tensor([encoded.ids])).logits[0].log_softmax(-1)
+        total += sign * sum(scores[i, t].item() for i, t in enumerate(encoded.labels[1:]) if t >= 0)
+    return total / (sum(t >= 0 for t in encoded.labels[1:]) if kind == "ipo" else 1)
 
 
 def test_packed_samples_do_not_see_each_other(base, data):
