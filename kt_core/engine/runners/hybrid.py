@@ -48,6 +48,7 @@ class HybridRunner(PagedRunner):
         return []
 
     def allocate(self, pages: int) -> None:
+        self._graphs.forget()  # they know where the pages were
         self._there = {module: Pages(form, pages, self._device.torch) for module, form in self._forms.items()}
 
     def forward(self, step: Step) -> torch.Tensor:
