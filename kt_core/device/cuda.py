@@ -5,8 +5,10 @@ torch has no name for that, so the driver that it has loaded is asked; nothing o
 """
 
 import ctypes
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +18,20 @@ from kt_core.messages import t
 
 PROBE_SECONDS = 2.0
 PAGE = 4096  # bytes of host memory that is registered whole
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Whatever Python would throw away within this block is thrown away before it, or after: giving back what an old model has
+    of the driver ends a capture."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class Own(Device):
@@ -55,7 +71,7 @@ class Own(Device):
 
     def capture(self, function: Callable[[], torch.Tensor], beside: Any = None) -> tuple[Any, torch.Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=beside and beside.pool(), capture_error_mode="thread_local"):
+        with _no_garbage(), torch.cuda.graph(graph, pool=beside and beside.pool(), capture_error_mode="thread_local"):
             result = function()
         return graph, result
 

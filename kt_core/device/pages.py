@@ -67,18 +67,19 @@ class Attending:
     softcap: float = 0.0
 
 
-def last_keys(
-    q: torch.Tensor, pages: Pages, tables: torch.Tensor, lengths: torch.Tensor, how: Attending
-) -> torch.Tensor:
+def seen_of(lengths: torch.Tensor, count: int, window: int | None) -> torch.Tensor:
+    """Which of `count` keys the last query of sequences of those lengths [B] sees: bool [B, count]."""
+    places = torch.arange(count, device=lengths.device)
+    seen = places < lengths[:, None]
+    return seen if window is None else seen & (places >= lengths[:, None] - window)
+
+
+def last_keys(q: torch.Tensor, pages: Pages, tables: torch.Tensor, seen: torch.Tensor, how: Attending) -> torch.Tensor:
     """One query each of B sequences, its keys' last: q [B, query heads, key size] to [B, query heads, value size].
 
-    tables [B, P] and lengths [B] on the device; sequence b has lengths[b] keys in the pages tables[b].
+    tables [B, P] on the device: their pages; `seen` [B, P * page] as seen_of has it for the layer's window.
     """
     keys, values = pages.rows(tables)  # [B, L, heads, size]
-    places = torch.arange(keys.shape[1], device=q.device)
-    seen = places < lengths[:, None]
-    if how.window is not None:
-        seen &= places >= lengths[:, None] - how.window
     grouped = q.to(keys.dtype).unflatten(1, (keys.shape[2], -1))  # [B, heads, queries of a head, size]
     sinks = None if how.sinks is None else how.sinks.view(keys.shape[2], -1, 1)
     out = _attend(grouped, keys.transpose(1, 2), values.transpose(1, 2), seen[:, None, None], how, sinks)

@@ -5,6 +5,7 @@ weights choose experts evenly, as the peers' do. `--experts` are those of each l
 """
 
 import argparse
+import logging
 import sys
 import time
 from pathlib import Path
@@ -89,6 +90,7 @@ def main():
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--plain", action="store_true", help="decode without graphs as well")
     args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="  %(message)s")
     kernels.set_threads(args.threads)
     print(f"plain read {kernels.read_rate(1 << 30) / 1e9:.1f} GB/s with {args.threads} threads", flush=True)
     device = open_device(args.device)
@@ -102,15 +104,16 @@ def main():
     sizes = tuple(args.sequences)
     runner = device_runner_for(model, 16384, torch.bfloat16, crossing, args.chunk, sizes)
     print(f"{type(runner).__name__} found in {time.perf_counter() - begin:.1f} s", flush=True)
-    for tokens in args.prompts:
-        for name, threshold in (("on the CPU", FAR), ("streamed", 1)):
-            streamer.threshold = threshold
-            print(f"  prefill {tokens}, experts {name}: {prefill(runner, tokens, args.repeats)} tok/s", flush=True)
     streamer.threshold = FAR
     for sequences in args.sequences:
         print(
             f"  decode, {sequences} at once: {decode(runner, sequences, args.context, args.samples)} tok/s", flush=True
         )
+    for tokens in args.prompts:
+        for name, threshold in (("on the CPU", FAR), ("streamed", 1)):
+            streamer.threshold = threshold
+            print(f"  prefill {tokens}, experts {name}: {prefill(runner, tokens, args.repeats)} tok/s", flush=True)
+    streamer.threshold = FAR
     print(f"  a step of 1 without the experts' work: {without_experts(model, runner, args.context):.2f} ms", flush=True)
     if args.profile:
         profile(runner, args.context)

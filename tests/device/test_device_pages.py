@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kt_core.device import found
-from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt
+from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt, seen_of
 
 DEVICES = ["cpu", *(pytest.param(name, marks=pytest.mark.gpu) for name in found())]
 
@@ -41,5 +41,6 @@ def test_attention_over_pages(device, dtype, length):
         bound = 1e-5 if dtype == torch.float32 else 2e-2
         found = prompt(q, pages, table, length, how)
         check(found.double(), expected, bound)
-        last = last_keys(q[-1:], pages, table[None], torch.tensor([length], device=device), how)
+        seen = seen_of(torch.tensor([length], device=device), 64 * len(table), how.window)
+        last = last_keys(q[-1:], pages, table[None], seen, how)
         check(last.double(), expected[-1:], bound)

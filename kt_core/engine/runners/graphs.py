@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from kt_core.operators.crossing import Crossing
 
 log = logging.getLogger(__name__)
 
-LEAST_PAGES = 16  # of a sequence that a graph has room for; others have twice as many, and so on
+LEAST_PAGES = 4  # of a sequence that a graph has room for; others have twice as many, and so on
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Placed:
     tables: torch.Tensor  # int64 [B, P]
     outputs: torch.Tensor  # int64 [R]
     parts: list[tuple[int, int, int]] | None
+    seen: dict[int | None, torch.Tensor] = field(default_factory=dict)  # by window: the keys that single tokens see
 
     @classmethod
     def of(cls, step: Step, device: torch.device) -> "Placed":

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt
+from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt, seen_of
 from kt_core.engine.runners.graphs import Graphs, Placed
 from kt_core.engine.runners.interface import PAGED, attending
 from kt_core.engine.runners.paged import PAGE, Attention, PagedRunner
 from kt_core.engine.step import Step
+from kt_core.errors import DoesNotFit
+from kt_core.events import one_line
 from kt_core.operators.crossing import Crossing
 
 
@@ -52,8 +54,12 @@ class HybridRunner(PagedRunner):
         self._there = {module: Pages(form, pages, self._device.torch) for module, form in self._forms.items()}
 
     def forward(self, step: Step) -> torch.Tensor:
-        with self._device.use(), torch.inference_mode():
-            return self._graphs.forward(step) if self._graphs.takes(step) else super().forward(step)
+        """Raises DoesNotFit when the device's memory does not suffice for the step."""
+        try:
+            with self._device.use(), torch.inference_mode():
+                return self._graphs.forward(step) if self._graphs.takes(step) else super().forward(step)
+        except torch.OutOfMemoryError as e:
+            raise DoesNotFit("device.full", device=self._device.name, reason=one_line(e)) from e
 
     def computed(self, step: Step, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
         return self._computed(Placed.of(step, self._device.torch), attention).cpu()
@@ -80,6 +86,8 @@ class HybridRunner(PagedRunner):
         pages.write(now.slots, key, value)
         how = Attending(scale, self._windows[module], sinks, softcap)
         if now.parts is None:
-            return last_keys(query, pages, now.tables, now.lengths, how)
+            if how.window not in now.seen:  # once for all layers of a kind
+                now.seen[how.window] = seen_of(now.lengths, now.tables.shape[1] * PAGE, how.window)
+            return last_keys(query, pages, now.tables, now.seen[how.window], how)
         parts = zip(now.parts, now.tables, strict=True)
         return torch.cat([prompt(query[begin:end], pages, table, keys, how) for (begin, end, keys), table in parts])
