@@ -39,7 +39,7 @@ def test_attention_over_pages(device, dtype, length):
         weights = scores.softmax(-1)[..., :length]
         expected = torch.einsum("hqk,khd->qhd", weights, values.double().repeat_interleave(3, 1))
         bound = 1e-5 if dtype == torch.float32 else 2e-2
-        found = prompt(q, pages, table, length, how)
+        found = prompt(q, *(rows[:length] for rows in pages.rows(table)), how)
         check(found.double(), expected, bound)
         seen = seen_of(torch.tensor([length], device=device), 64 * len(table), how.window)
         last = last_keys(q[-1:], pages, table[None], seen, how)

@@ -10,6 +10,7 @@ from torch import nn
 from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt, seen_of
 from kt_core.engine.runners.graphs import Graphs, Placed
 from kt_core.engine.runners.interface import PAGED, attending
+from kt_core.engine.runners.latent import Latent, kept_latent
 from kt_core.engine.runners.paged import PAGE, Attention, PagedRunner
 from kt_core.engine.step import Step
 from kt_core.errors import DoesNotFit
@@ -35,9 +36,10 @@ class HybridRunner(PagedRunner):
         super().__init__(model, max_context, dtype, layers)
         self.max_tokens = chunk
         self._device = crossing.device
+        self._latent = {module: Latent(module) for module in layers if Latent.fits(module)}
         self._forms = {
             module: Form(kind.heads, kind.key_size, kind.value_size, PAGE, dtype) for module, kind in layers.items()
-        }
+        } | {module: latent.form(PAGE, dtype) for module, latent in self._latent.items()}
         self.page_bytes = sum(form.page_bytes for form in self._forms.values())
         self._there: dict[nn.Module, Pages] = {}
         self._now: Placed | None = None
@@ -67,7 +69,8 @@ class HybridRunner(PagedRunner):
     def _computed(self, step: Placed, attention: Callable[..., torch.Tensor] | None = None) -> torch.Tensor:
         """float32 [R, vocab] on the device, with `attention` for each layer's, by default over the pages."""
         self._now = step
-        with attending(self._facts.configs, PAGED, attention or partial(self.attend, None)):
+        own = attention or partial(self.attend, None)
+        with attending(self._facts.configs, PAGED, own), kept_latent(list(self._latent)):
             return self._facts.there(step.tokens, step.outputs, position_ids=step.positions[None])
 
     def _over_pages(
@@ -85,9 +88,14 @@ class HybridRunner(PagedRunner):
         assert now is not None
         pages.write(now.slots, key, value)
         how = Attending(scale, self._windows[module], sinks, softcap)
+        latent = self._latent.get(module)
         if now.parts is None:
             if how.window not in now.seen:  # once for all layers of a kind
                 now.seen[how.window] = seen_of(now.lengths, now.tables.shape[1] * PAGE, how.window)
-            return last_keys(query, pages, now.tables, now.seen[how.window], how)
-        parts = zip(now.parts, now.tables, strict=True)
-        return torch.cat([prompt(query[begin:end], pages, table, keys, how) for (begin, end, keys), table in parts])
+            single = latent.last_keys if latent else last_keys
+            return single(query, pages, now.tables, now.seen[how.window], how)
+        several, found = latent.prompt if latent else prompt, []
+        for (begin, end, length), table in zip(now.parts, now.tables, strict=True):
+            keys, values = (rows[:length] for rows in pages.rows(table[: -(-length // PAGE)]))
+            found.append(several(query[begin:end], keys, values, how))
+        return torch.cat(found)
