@@ -1,6 +1,7 @@
 # make demo: environment, model, an answer. make test: the same environment, then the whole suite.
 # make test-full: with the cases that teach little beside their neighbours too.
 # make bench: a fixed small set of figures, added to docs/benchmarks.jsonl; on an idle machine.
+# make test-gpu: what needs a GPU, with a Python (PYTHON=...) that has kt and a torch that sees one.
 # make sanitize: the native tests with sanitizers, and a minute of fuzzing; it needs a compiler and cmake alone.
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +18,7 @@ DEV_EXTRA = from importlib.metadata import requires; from packaging.requirements
 
 SOURCES = pyproject.toml $(CONSTRAINTS) $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: bench demo test test-full check sanitize install dev format clean
+.PHONY: bench demo test test-full test-gpu check sanitize install dev format clean
 
 demo: install
 	$(VENV)/bin/kt run demo -p "What is photosynthesis?" --temperature 0 --max-tokens 80
@@ -36,6 +37,10 @@ test: dev $(OLDER)/installed
 test-full: dev
 	$(PYTEST) $(BESIDE) -m "not alone"
 	$(PYTEST) -m alone $(call MARKED,alone)
+
+# What needs a GPU; without one every test says so and is skipped. The Python is one whose torch sees the GPU.
+test-gpu:
+	$(PYTHON) -m pytest -m gpu -rs --timeout=600 $(call MARKED,gpu)
 
 check: dev
 	$(VENV)/bin/ruff check .

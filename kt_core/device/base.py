@@ -77,16 +77,18 @@ class Device:
         """What the current stream is given from now on waits for that point."""
         self._api.current_stream(self.torch).wait_event(mark)
 
-    def register(self, pieces: list[tuple[int, int]]) -> None:
-        """Let copies reach these pieces of host memory, (address, bytes), without the CPU. Raises RuntimeError."""
+    def register(self, pieces: list[tuple[int, int]]) -> Callable[[], None]:
+        """Let copies reach these pieces of host memory, (address, bytes), without the CPU, until what this returns is called.
+        Raises RuntimeError."""
         raise RuntimeError(t("device.no_register", kind=self.kind))
 
     def no_graphs(self) -> str:
         """Why steps cannot be captured as graphs here; "" when they can."""
         return t("device.untested_graphs", kind=self.kind)
 
-    def capture(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """What replays the work that `function` gives the device, and the tensor that then has its result."""
+    def capture(self, function: Callable[[], torch.Tensor], beside: Any = None) -> tuple[Any, torch.Tensor]:
+        """A graph whose `replay()` repeats the work that `function` gives the device, and the tensor that then has its result.
+        It shares memory with the graph `beside`, which lives and is never replayed at the same time."""
         raise NotImplementedError(self.no_graphs())
 
     def words_unusable(self) -> str:

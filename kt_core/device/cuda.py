@@ -5,8 +5,10 @@ torch has no name for that, so the driver that it has loaded is asked; nothing o
 """
 
 import ctypes
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +20,20 @@ PROBE_SECONDS = 2.0
 PAGE = 4096  # bytes of host memory that is registered whole
 
 
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Whatever Python would throw away within this block is thrown away before it, or after: giving back what an old model has
+    of the driver ends a capture."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 class Own(Device):
     kind = "cuda"
 
@@ -27,13 +43,22 @@ class Own(Device):
         # torch's grouped product has kernels for these; elsewhere it copies the sizes to the CPU
         self.groups = not self._hip and torch.cuda.get_device_capability(index)[0] in (9, 10)
         self._driver: Any = None
-        self._pool: Any = None
 
-    def register(self, pieces: list[tuple[int, int]]) -> None:
+    def register(self, pieces: list[tuple[int, int]]) -> Callable[[], None]:
+        driver = ctypes.CDLL("libcuda.so.1")  # torch's own call leaves an error behind that the next operation reports
+        done: list[int] = []
+
+        def undo() -> None:
+            while done:
+                driver.cuMemHostUnregister(ctypes.c_void_p(done.pop()))
+
         for address, count in pieces:
             begin, end = address // PAGE * PAGE, -(-(address + count) // PAGE) * PAGE
-            if code := int(torch.cuda.cudart().cudaHostRegister(begin, end - begin, 0)):
+            if code := driver.cuMemHostRegister_v2(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), 0):
+                undo()
                 raise RuntimeError(t("device.not_registered", size=f"{count / 2**30:.2f} GiB", code=code))
+            done.append(begin)
+        return undo
 
     def no_graphs(self) -> str:
         if self._hip:
@@ -44,12 +69,11 @@ class Own(Device):
             return t("device.no_driver", reason=e)
         return ""
 
-    def capture(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+    def capture(self, function: Callable[[], torch.Tensor], beside: Any = None) -> tuple[Any, torch.Tensor]:
         graph = torch.cuda.CUDAGraph()
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with _no_garbage(), torch.cuda.graph(graph, pool=beside and beside.pool(), capture_error_mode="thread_local"):
             result = function()
-        return graph.replay, result
+        return graph, result
 
     def write(self, word: int, value: int) -> None:
         self._call("cuStreamWriteValue32_v2", ctypes.c_uint64(word), ctypes.c_uint32(value), 0)
@@ -76,10 +100,10 @@ class Own(Device):
             return words
 
         try:
-            replay, _ = self.capture(ask)
+            graph, _ = self.capture(ask)
         except (AttributeError, RuntimeError) as e:
             return str(e).splitlines()[0]
-        replay()
+        graph.replay()
         end = time.monotonic() + PROBE_SECONDS
         while not words[0].item() and time.monotonic() < end:
             pass

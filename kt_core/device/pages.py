@@ -49,12 +49,11 @@ class Pages:
 
     def rows(self, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [..., pages * page, heads, size] of the pages in `tables` [..., pages], in their order."""
-        form = self.form
-        found = []
-        for part in (self.keys, self.values):
-            whole = part.unflatten(0, (-1, form.page))[tables.long()]
-            found.append(whole.flatten(-4, -3))
-        return found[0], found[1]
+        page = self.form.page
+        keys = self.keys.unflatten(0, (-1, page))[tables].flatten(-4, -3)
+        if self.form.shared:
+            return keys, keys[..., : self.form.value_size]
+        return keys, self.values.unflatten(0, (-1, page))[tables].flatten(-4, -3)
 
 
 @dataclass(frozen=True)
@@ -67,54 +66,55 @@ class Attending:
     softcap: float = 0.0
 
 
-def last_keys(
-    q: torch.Tensor, pages: Pages, tables: torch.Tensor, lengths: torch.Tensor, how: Attending
-) -> torch.Tensor:
+def seen_of(lengths: torch.Tensor, count: int, window: int | None) -> torch.Tensor:
+    """Which of `count` keys the last query of sequences of those lengths [B] sees: bool [B, count]."""
+    places = torch.arange(count, device=lengths.device)
+    seen = places < lengths[:, None]
+    return seen if window is None else seen & (places >= lengths[:, None] - window)
+
+
+def last_keys(q: torch.Tensor, pages: Pages, tables: torch.Tensor, seen: torch.Tensor, how: Attending) -> torch.Tensor:
     """One query each of B sequences, its keys' last: q [B, query heads, key size] to [B, query heads, value size].
 
-    tables [B, P] and lengths [B] on the device; sequence b has lengths[b] keys in the pages tables[b].
+    tables [B, P] on the device: their pages; `seen` [B, P * page] as seen_of has it for the layer's window.
     """
     keys, values = pages.rows(tables)  # [B, L, heads, size]
-    places = torch.arange(keys.shape[1], device=q.device)
-    seen = places < lengths[:, None]
-    if how.window is not None:
-        seen &= places >= lengths[:, None] - how.window
     grouped = q.to(keys.dtype).unflatten(1, (keys.shape[2], -1))  # [B, heads, queries of a head, size]
     sinks = None if how.sinks is None else how.sinks.view(keys.shape[2], -1, 1)
     out = _attend(grouped, keys.transpose(1, 2), values.transpose(1, 2), seen[:, None, None], how, sinks)
     return out.flatten(1, 2).to(q.dtype)
 
 
-def prompt(q: torch.Tensor, pages: Pages, table: torch.Tensor, length: int, how: Attending) -> torch.Tensor:
+def prompt(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, how: Attending) -> torch.Tensor:
     """The last queries of one sequence: q [T, query heads, key size] to [T, query heads, value size].
 
-    table [P] on the device: the pages of its `length` keys, of which the queries' are the last T.
+    keys and values [L, heads, size]: the sequence's, of which the queries' are the last T.
     """
-    form, count = pages.form, q.shape[0]
-    keys, values = (part[:length].transpose(0, 1) for part in pages.rows(table[: -(-length // form.page)]))
+    count, length, heads = len(q), len(keys), keys.shape[1]
+    keys, values, rows = keys.transpose(0, 1), values.transpose(0, 1), q.to(keys.dtype)
     if how.window is None and how.sinks is None and not how.softcap:
         mask = None if count == length else causal_lower_right(count, length)
         out = F.scaled_dot_product_attention(
-            q.to(form.dtype).transpose(0, 1)[None],
+            rows.transpose(0, 1)[None],
             keys[None],
             values[None],
             attn_mask=mask,
             is_causal=mask is None,
             scale=how.scale,
-            enable_gqa=form.heads != q.shape[1],
+            enable_gqa=heads != q.shape[1],
         )
         return out[0].transpose(0, 1).to(q.dtype)
     places = torch.arange(length, device=q.device)
-    sinks = None if how.sinks is None else how.sinks.view(form.heads, -1, 1, 1)
+    sinks = None if how.sinks is None else how.sinks.view(heads, -1, 1, 1)
     results = []
     for begin in range(0, count, QUERIES):
-        part = q[begin : begin + QUERIES]
+        part = rows[begin : begin + QUERIES]
         first = length - count + begin + 1  # keys that the first of these queries sees
         ends = torch.arange(first, first + len(part), device=q.device)[:, None]
         seen = places < ends
         if how.window is not None:
             seen &= places >= ends - how.window
-        grouped = part.to(form.dtype).unflatten(1, (form.heads, -1)).permute(1, 2, 0, 3)  # [heads, of a head, T, size]
+        grouped = part.unflatten(1, (heads, -1)).permute(1, 2, 0, 3)  # [heads, of a head, T, size]
         out = _attend(grouped, keys[:, None], values[:, None], seen, how, sinks)
         results.append(out.permute(2, 0, 1, 3).flatten(1, 2))
     return torch.cat(results).to(q.dtype)

@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from kt_core import inject, kernels
 from kt_core.engine.config import blamed_on, model_config, unknown_family
 from kt_core.engine.kept import Kept, fitting_context, kept, report
-from kt_core.engine.placing import RULES, Placing, kept_exact, placing_of, settled, shared_out
+from kt_core.engine.placing import RULES, Placing, kept_exact, placing_of, said_when_full, settled, shared_out
 from kt_core.engine.room import device_runner_and_pages, runner_and_pages
 from kt_core.engine.runners.facts import CACHE_NAMES
 from kt_core.engine.step import Runner
@@ -62,14 +62,15 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
         if not placing:  # else they are on the device
             context, extra = fitting_context(plan, found), found.decoded - found.stored
 
-    model = build(weights, progress, Path(rules) if rules else None, agree, placing)
-    try_out(model)
-    model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
-    log.info("kernels: %s", kernels.info())
-    if placing:
-        runner, pages = device_runner_and_pages(model, plan, placing)
-    else:
-        runner, pages = runner_and_pages(model, plan, context, extra)
+    with said_when_full(placing):
+        model = build(weights, progress, Path(rules) if rules else None, agree, placing)
+        try_out(model)
+        model.generation_config.eos_token_id = sorted(end_tokens(plan.model, tokenizer, header))
+        log.info("kernels: %s", kernels.info())
+        if placing:
+            runner, pages = device_runner_and_pages(model, plan, placing)
+        else:
+            runner, pages = runner_and_pages(model, plan, context, extra)
     return runner, tokenizer, pages
 
 

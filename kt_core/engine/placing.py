@@ -3,7 +3,9 @@
 import copy
 import logging
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ from torch import nn
 
 from kt_core import programs
 from kt_core.device import Device, open_device
-from kt_core.errors import BadData
+from kt_core.errors import BadData, DoesNotFit
+from kt_core.events import one_line
 from kt_core.inject import Decision
 from kt_core.kernels import generate_gpu_experts_masks
 from kt_core.kernels.placement import placed
+from kt_core.messages import t
 from kt_core.operators.crossing import Crossing
 from kt_core.operators.hybrid import HybridExperts
 from kt_core.operators.streamed import Streamer
@@ -27,6 +31,7 @@ log = logging.getLogger(__name__)
 
 RULES = Path(__file__).parents[1] / "inject" / "rules" / "hybrid.yaml"
 CHUNK = 2048  # tokens of a step where the plan does not say
+WORK_BYTES = 1 << 30  # of a device, for what a step and its graphs compute with
 CAPTURED = (1, 2, 4, 8)  # sequences of a step that is captured as a graph; others are filled up to the next of these
 
 
@@ -42,6 +47,9 @@ class Placing:
     statistics: str | None = None  # a file of counts, for "frequency"
     chunk: int = CHUNK
     captured: tuple[int, ...] = CAPTURED
+    pages: int = 0  # bytes that keys and values will take
+    budget: int = sys.maxsize  # bytes of the device that may be used
+    force: bool = False  # go on where they do not suffice
 
 
 def placing_of(plan: Plan) -> Placing | None:
@@ -50,7 +58,10 @@ def placing_of(plan: Plan) -> Placing | None:
     if not devices:
         return None
     device = open_device(devices[0])
+    if len(devices) > 1:
+        log.warning("%s", t("device.first_only", device=device.name, others=", ".join(devices[1:])))
     threshold = plan.get("prefill_threshold", 0)
+    budgets = plan.get("vram_budget", [])
     return Placing(
         device,
         Crossing(device),
@@ -60,12 +71,46 @@ def placing_of(plan: Plan) -> Placing | None:
         plan.get("expert_statistics", None),
         int(plan.get("chunk", CHUNK)),
         tuple(plan.get("captured", CAPTURED)),
+        int(plan.value("cache")),
+        int(budgets[0]) if budgets else sys.maxsize,
+        bool(plan.get("force", False)),
     )
+
+
+def _check_room(model: nn.Module, layers: list[str], placing: Placing) -> None:
+    """Raises DoesNotFit when the device has not the memory for its weights and the pages. `model` has no memory yet."""
+    inside, size = tuple(f"{key}." for key in layers), placing.device.dtype.itemsize
+    rest = sum(size * part.numel() for name, part in model.named_parameters() if not name.startswith(inside))
+    experts = [model.get_submodule(key) for key in layers]
+    one = sum(size * part.numel() // int(module.num_experts) for module in experts for part in module.parameters())
+    count = min(placing.experts, max((int(module.num_experts) for module in experts), default=0))
+    free = min(placing.device.memory()[0], placing.budget) - WORK_BYTES
+    left = free - rest - placing.pages
+    if left < count * one and not placing.force:
+        numbers = {"rest": rest, "resident": count * one, "cache": placing.pages, "free": free}
+        sizes = {name: _gib(value) for name, value in numbers.items()}
+        fits = max(0, left // max(1, one))
+        raise DoesNotFit("device.weights_big", device=placing.device.name, experts=count, fits=fits, **sizes)
+
+
+@contextmanager
+def said_when_full(placing: Placing | None) -> Iterator[None]:
+    """What torch raises within this block when the device is full becomes DoesNotFit, which says what to change."""
+    try:
+        yield
+    except torch.OutOfMemoryError as e:
+        device = placing.device.name if placing else "cpu"
+        raise DoesNotFit("device.full", device=device, reason=one_line(e)) from e
+
+
+def _gib(count: int) -> str:
+    return f"{max(0, count) / 2**30:.2f} GiB"
 
 
 def shared_out(model: nn.Module, decisions: Mapping[str, Decision], placing: Placing) -> dict[str, Decision]:
     """The decisions, with each layer of routed experts told which of them the device takes."""
     layers = [key for key, decision in decisions.items() if decision.replacement is HybridExperts]
+    _check_room(model, layers, placing)
     told = dict(decisions)
     if layers:
         counts = [int(model.get_submodule(key).num_experts) for key in layers]

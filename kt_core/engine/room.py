@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kt_core.engine.placing import Placing
+from kt_core.engine.placing import WORK_BYTES, Placing
 from kt_core.engine.runners import device_runner_for, runner_for
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.step import Runner
@@ -17,7 +17,6 @@ from kt_core.types import Plan
 
 log = logging.getLogger(__name__)
 
-WORK_BYTES = 1 << 30  # of a device, for what a step and its graphs compute with
 _GIB = 2**30
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 

@@ -25,8 +25,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "设备在 {seconds} 秒内没有写入内存",
     ),
     "device.weights_big": (
-        "{name} does not fit on {device}.\nAll but the routed experts takes {rest}, {experts} experts of each layer {resident}, keys and values of {context} tokens {cache}; {free} can be used.\nUse --gpu-experts {fits}, or a smaller --context.",
-        "{name} 放不进 {device}。\n除路由专家外需 {rest}，每层 {experts} 个专家需 {resident}，{context} 个词元的键和值需 {cache}；可用 {free}。\n请使用 --gpu-experts {fits}，或更小的 --context。",
+        "The model does not fit on {device}.\nAll but the routed experts takes {rest} there, {experts} experts of each layer {resident}, keys and values {cache}; {free} can be used.\nUse --gpu-experts {fits}, or a smaller --context.",
+        "模型放不进 {device}。\n除路由专家外需 {rest}，每层 {experts} 个专家需 {resident}，键和值需 {cache}；可用 {free}。\n请使用 --gpu-experts {fits}，或更小的 --context。",
     ),
     "device.full": (
         "The memory of {device} is full.\n{reason}\nUse fewer --gpu-experts, or a smaller --context or --max-running.",
@@ -51,5 +51,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "device.not_registered": (
         "the driver does not take {size} of memory for copies (code {code})",
         "驱动程序未接受 {size} 的内存用于复制（代码 {code}）",
+    ),
+    "device.first_only": (
+        "The whole model goes to {device}; {others} cannot be used beside it yet.",
+        "整个模型放在 {device} 上；目前还不能同时使用 {others}。",
     ),
 }

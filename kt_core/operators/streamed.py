@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +42,8 @@ class Streamer:
             return
         most = max(layer.bytes for layer in self._layers)
         try:
-            self.device.register(_merged([place for layer in self._layers for place in layer.memory]))
+            undo = self.device.register(_merged([place for layer in self._layers for place in layer.memory]))
+            weakref.finalize(self, undo)  # the layers, and with them the memory, live as long as this
             self._raw = [torch.empty(most, dtype=torch.uint8, device=self.device.torch) for _ in range(BUFFERS)]
             first, down = (max(layer.sizes[part] for layer in self._layers) for part in (0, 1))
             make = {"dtype": self.device.dtype, "device": self.device.torch}
@@ -100,7 +102,7 @@ class Streamed:
         both = self._inner * (2 if module.has_gate else 1)
         self.sizes = (self._count * both * self._hidden, self._count * self._hidden * self._inner)
         self._grouped = Grouped(module, numbers, streamer.device)
-        self._streamer = streamer
+        self._kernel, self._streamer = kernel, streamer
         self._number = streamer.add(self)
 
     def takes(self, tokens: int) -> bool:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 TESTS = Path(__file__).parent.parent
-for folder in ("parity", "programs"):  # for their tiny models, and the driver of a runner's steps
+for folder in ("parity", "programs", "engine"):  # for their tiny models, and the drivers of a runner's steps
     sys.path.insert(0, str(TESTS / folder))
 
 

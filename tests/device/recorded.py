@@ -27,7 +27,7 @@ class Recording(Own):
     def words_unusable(self):
         return "" if self.words else "it was told so"
 
-    def capture(self, function):
+    def capture(self, function, beside=None):
         relay = self.crossing.relay
         asked, add = [], relay.add
 
@@ -61,7 +61,7 @@ class Recording(Own):
                 thread.join()
             self.thread = thread
 
-        return again, Joined(self, result)
+        return type("Graph", (), {"replay": lambda self: again()})(), Joined(self, result)
 
     def write(self, word, value):
         if self._live:

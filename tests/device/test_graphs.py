@@ -54,7 +54,7 @@ def test_what_cannot_be_captured_goes_on_without(folder, caplog):
     runner, device = recording_runner(folder)
     plain, _ = runner_of(folder, 2)
 
-    def capture(function):
+    def capture(function, beside):
         device.captures += 1
         raise RuntimeError("operation not permitted\nwhen the stream is capturing")
 

@@ -110,6 +110,16 @@ def test_streamed_prompts(family, experts, dtype, tmp_path, caplog):
         check_rounded(ours, expected)
 
 
+def test_latent_attention_keeps_the_latent(tmp_path):
+    """Where the family expands keys in a method of its own: its pages are those of one head."""
+    save_tiny("deepseek_v3", tmp_path, torch.float32)
+    runner, model = runner_of(tmp_path, 2)
+    attention = model.base_model.layers[0].self_attn
+    expanded = 3 * 64 * 4 * 4 * (32 + 24)
+    assert runner.page_bytes == (3 * 64 * 4 * (32 + 16) if hasattr(attention, "expand_kv") else expanded)
+    assert "expand_kv" not in vars(attention)
+
+
 @pytest.mark.parametrize("strategy", ["uniform", "front-loading", "random"])
 def test_every_strategy_places_as_many(strategy):
     mask = placed(strategy, 3, 8, 10)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from kt_core.formats import FORMATS
-from kt_core.weights import Matrix
+from kt_core.weights import Matrix, decode
 
 HIDDEN, HEADS, KV_HEADS, HEAD, EXPERTS, SLOTS, INNER, VOCAB = 2048, 32, 4, 128, 128, 8, 768, 151936
 TYPES = {"q4km": ("Q4_K", "Q6_K"), "q8_0": ("Q8_0", "Q8_0"), "bf16": ("BF16", "BF16")}  # layers, embedding and head
@@ -40,6 +40,7 @@ class Synthetic:
     def __init__(self, kind: str, layers: int) -> None:
         layer, ends = TYPES[kind]
         self._layers = layers
+        self._decoded: dict[int, torch.Tensor] = {}
         ones = torch.ones(HIDDEN)
         big = stored(ends, VOCAB // 16, HIDDEN)
         table = Matrix(ends, VOCAB, HIDDEN, np.tile(big.data, (16, 1)))
@@ -86,7 +87,13 @@ class Synthetic:
         return self._parts[part]
 
     def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return self._tensors[name].to(dtype)
+        if name in self._tensors:
+            return self._tensors[name].to(dtype)
+        matrix = self._matrices[name]  # one for all layers: decoded once
+        if id(matrix) not in self._decoded:
+            parts = [decode(matrix.format, part) for part in np.array_split(matrix.data, max(1, matrix.rows // 4096))]
+            self._decoded[id(matrix)] = torch.cat([torch.from_numpy(part).to(dtype) for part in parts])
+        return self._decoded[id(matrix)].to(dtype)
 
     def forget_pages(self) -> None:
         """No file was read."""

@@ -68,7 +68,7 @@ def device_runner_for(
     kind = partial(HybridRunner, crossing=crossing, chunk=chunk, captured=captured)
     try:
         with crossing.device.use():
-            runner: Runner = paged_runner(model, max_context, dtype, kind)
+            runner: Runner = paged_runner(model, max_context, dtype, kind, together=False)
     except Unfit as reason:
         log.info("each sequence has its own cache, computed one after the other: %s", reason)
         return OwnCacheRunner(model, max_context)

@@ -24,14 +24,16 @@ BOUNDS = {torch.float32: 2e-3, torch.bfloat16: 2e-2}
 _Outputs = list[tuple[nn.Module, torch.Tensor]]  # of each attention call, in order: [1, T, heads, value size]
 
 
-def paged_runner(model: Any, max_context: int | None, dtype: torch.dtype, kind: Any = PagedRunner) -> Any:
+def paged_runner(
+    model: Any, max_context: int | None, dtype: torch.dtype, kind: Any = PagedRunner, together: bool = True
+) -> Any:
     """A runner over pages of `dtype`, made by `kind`: PagedRunner, or what takes the same arguments. Raises Unfit with the
     reason when the model's own caches are needed.
 
-    The model runs with transformers' own attention and caches first, sequence by sequence, then on float32 pages,
-    both together, or, where modules round to bfloat16, in the same pieces: there another number of rows is another order of
-    sums, which turns near ties between experts. Each attention call must bring what it brought before, and hands on
-    exactly that, so rounding does not grow from layer to layer.
+    The model runs with transformers' own attention and caches first, sequence by sequence, then on float32 pages, both
+    `together`, or in the same pieces where a row's products depend on the number of rows, as torch's do: that turns near
+    ties between experts, and roundings. Each attention call must bring what it brought before, and hands on exactly
+    that, so rounding does not grow from layer to layer.
     """
     facts = Facts(model, max_context)
     _check_rotation(model, facts.max_context)
@@ -39,7 +41,7 @@ def paged_runner(model: Any, max_context: int | None, dtype: torch.dtype, kind: 
     tokens = [_tokens(sum(pieces), facts.vocab, seed) for seed, pieces in enumerate(PIECES)]
     with kernels.deterministic():
         layers, expected, logits = _reference(facts, tokens, windows)
-        _compare(kind(model, max_context, torch.float32, layers), tokens, expected, logits)
+        _compare(kind(model, max_context, torch.float32, layers), tokens, expected, logits, together)
     return kind(model, max_context, dtype, layers)
 
 
@@ -111,10 +113,11 @@ def _compare(
     tokens: Sequence[torch.Tensor],
     expected: Sequence[Sequence[_Outputs]],
     logits: Sequence[Sequence[torch.Tensor]],
+    together: bool,
 ) -> None:
     runner.allocate(len(tokens))
     every = range(len(tokens))
-    groups = [every] if expected[0][0][0][1].dtype == torch.float32 else [[number] for number in every]
+    groups = [every] if together else [[number] for number in every]
     computed = [0] * len(tokens)
     for number, pieces in enumerate(zip(*PIECES, strict=True)):
         for group in groups:

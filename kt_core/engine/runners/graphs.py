@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -15,7 +17,7 @@ from kt_core.operators.crossing import Crossing
 
 log = logging.getLogger(__name__)
 
-LEAST_PAGES = 16  # of a sequence that a graph has room for; others have twice as many, and so on
+LEAST_PAGES = 4  # of a sequence that a graph has room for; others have twice as many, and so on
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Placed:
     tables: torch.Tensor  # int64 [B, P]
     outputs: torch.Tensor  # int64 [R]
     parts: list[tuple[int, int, int]] | None
+    seen: dict[int | None, torch.Tensor] = field(default_factory=dict)  # by window: the keys that single tokens see
 
     @classmethod
     def of(cls, step: Step, device: torch.device) -> "Placed":
@@ -52,7 +55,7 @@ class Captured:
     """A graph, the host memory that it reads the step from, and what it asks of the CPU."""
 
     inputs: torch.Tensor
-    replay: Callable[[], None]
+    graph: Any
     result: torch.Tensor
     relay: Relay
 
@@ -71,6 +74,9 @@ class Graphs:
         self._compute = compute
         self._captured: dict[tuple[int, int], Captured] = {}
         self._off = False
+        # A graph of thousands of operations does not fit into the device's queue at once: its launch waits for room there, and so
+        # for the answers to what it has asked
+        self._launcher = ThreadPoolExecutor(1, "kt-launch")
         if sizes:
             self._set_up(crossing.device)
 
@@ -84,6 +90,10 @@ class Graphs:
     def _give_up(self, reason: object) -> None:
         self._off = True
         log.info("steps are not captured as graphs: %s", reason)
+
+    def forget(self) -> None:
+        """What was captured has gone out of date."""
+        self._captured.clear()
 
     def takes(self, step: Step) -> bool:
         """Whether the step has one token of each of few sequences, all of whose logits are wanted."""
@@ -104,12 +114,17 @@ class Graphs:
             self._capture(step, size, pages)
             return result
         found.inputs.copy_(_row(step, size, pages))
-        found.replay()
+        launched = self._launcher.submit(self._launch, found.graph)
         if self._crossing.by_words:
             found.relay.serve()
+        launched.result()
         result = found.result[:count].cpu()
         found.relay.check()
         return result
+
+    def _launch(self, graph: Any) -> None:
+        with self._crossing.device.use():
+            graph.replay()
 
     def _capture(self, step: Step, size: int, pages: int) -> None:
         device, crossing = self._crossing.device, self._crossing
@@ -125,13 +140,14 @@ class Graphs:
             return self._compute(_placed(there, size, outputs))
 
         try:
-            replay, result = device.capture(work)
+            beside = next((captured.graph for captured in self._captured.values()), None)
+            graph, result = device.capture(work, beside)
         except RuntimeError as e:
             self._give_up(str(e).splitlines()[0])
             return
         finally:
             crossing.relay = None
-        self._captured[size, pages] = Captured(inputs, replay, result, relay)
+        self._captured[size, pages] = Captured(inputs, graph, result, relay)
         log.info(
             "captured a step of %d sequences of up to %d pages, which asks the CPU %d times", size, pages, len(relay)
         )

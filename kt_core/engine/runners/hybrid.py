@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt
+from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt, seen_of
 from kt_core.engine.runners.graphs import Graphs, Placed
 from kt_core.engine.runners.interface import PAGED, attending
+from kt_core.engine.runners.latent import Latent, kept_latent
 from kt_core.engine.runners.paged import PAGE, Attention, PagedRunner
 from kt_core.engine.step import Step
+from kt_core.errors import DoesNotFit
+from kt_core.events import one_line
 from kt_core.operators.crossing import Crossing
 
 
@@ -33,9 +36,10 @@ class HybridRunner(PagedRunner):
         super().__init__(model, max_context, dtype, layers)
         self.max_tokens = chunk
         self._device = crossing.device
+        self._latent = {module: Latent(module) for module in layers if Latent.fits(module)}
         self._forms = {
             module: Form(kind.heads, kind.key_size, kind.value_size, PAGE, dtype) for module, kind in layers.items()
-        }
+        } | {module: latent.form(PAGE, dtype) for module, latent in self._latent.items()}
         self.page_bytes = sum(form.page_bytes for form in self._forms.values())
         self._there: dict[nn.Module, Pages] = {}
         self._now: Placed | None = None
@@ -48,11 +52,16 @@ class HybridRunner(PagedRunner):
         return []
 
     def allocate(self, pages: int) -> None:
+        self._graphs.forget()  # they know where the pages were
         self._there = {module: Pages(form, pages, self._device.torch) for module, form in self._forms.items()}
 
     def forward(self, step: Step) -> torch.Tensor:
-        with self._device.use(), torch.inference_mode():
-            return self._graphs.forward(step) if self._graphs.takes(step) else super().forward(step)
+        """Raises DoesNotFit when the device's memory does not suffice for the step."""
+        try:
+            with self._device.use(), torch.inference_mode():
+                return self._graphs.forward(step) if self._graphs.takes(step) else super().forward(step)
+        except torch.OutOfMemoryError as e:
+            raise DoesNotFit("device.full", device=self._device.name, reason=one_line(e)) from e
 
     def computed(self, step: Step, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
         return self._computed(Placed.of(step, self._device.torch), attention).cpu()
@@ -60,7 +69,8 @@ class HybridRunner(PagedRunner):
     def _computed(self, step: Placed, attention: Callable[..., torch.Tensor] | None = None) -> torch.Tensor:
         """float32 [R, vocab] on the device, with `attention` for each layer's, by default over the pages."""
         self._now = step
-        with attending(self._facts.configs, PAGED, attention or partial(self.attend, None)):
+        own = attention or partial(self.attend, None)
+        with attending(self._facts.configs, PAGED, own), kept_latent(list(self._latent)):
             return self._facts.there(step.tokens, step.outputs, position_ids=step.positions[None])
 
     def _over_pages(
@@ -78,7 +88,14 @@ class HybridRunner(PagedRunner):
         assert now is not None
         pages.write(now.slots, key, value)
         how = Attending(scale, self._windows[module], sinks, softcap)
+        latent = self._latent.get(module)
         if now.parts is None:
-            return last_keys(query, pages, now.tables, now.lengths, how)
-        parts = zip(now.parts, now.tables, strict=True)
-        return torch.cat([prompt(query[begin:end], pages, table, keys, how) for (begin, end, keys), table in parts])
+            if how.window not in now.seen:  # once for all layers of a kind
+                now.seen[how.window] = seen_of(now.lengths, now.tables.shape[1] * PAGE, how.window)
+            single = latent.last_keys if latent else last_keys
+            return single(query, pages, now.tables, now.seen[how.window], how)
+        several, found = latent.prompt if latent else prompt, []
+        for (begin, end, length), table in zip(now.parts, now.tables, strict=True):
+            keys, values = (rows[:length] for rows in pages.rows(table[: -(-length // PAGE)]))
+            found.append(several(query[begin:end], keys, values, how))
+        return torch.cat(found)

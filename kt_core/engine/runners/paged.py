@@ -102,9 +102,9 @@ class PagedRunner:
             raise Unfit(f"{type(module).__name__} attends behind a mask of its own")
         if unknown := sorted(name for name, given in more.items() if given is not None and name not in _HARMLESS):
             raise Unfit(f"{type(module).__name__} attends with {', '.join(unknown)}")
-        query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+        q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
         scale = layout.key_size**-0.5 if scaling is None else scaling
-        return self._over_pages(step, module, query, key, value, scale, s_aux, softcap or 0.0)[None]
+        return self._over_pages(step, module, q, k, v, scale, s_aux, softcap or 0.0)[None]
 
     def _over_pages(
         self,
