@@ -135,6 +135,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "one pool for each of {nodes} NUMA nodes, with its part of the weights in its memory",
         "{nodes} 个 NUMA 节点各一个线程池，各自的权重放在本节点内存中",
     ),
+    "plan.nodes_small": (
+        "{reason}; nodes {nodes} are smaller than their part of {part}: the rest lies in others, and is read more slowly",
+        "{reason}；节点 {nodes} 小于其应分担的 {part}：其余部分放在别的节点，读取较慢",
+    ),
     "plan.pools_many": (
         "{pools} pools are too many.\nEach needs a thread, and kt takes {most} at most here.\nGive fewer, or more threads.",
         "{pools} 个线程池过多。\n每个至少需要一个线程，此处最多 {most} 个。\n请减少线程池，或增加线程。",

@@ -68,13 +68,14 @@ def make_plan(
     running = cache.max_running(threads.value, _sequences(wishes))
     sizes = (context.value, kv_dtype.value, running.value, wanted.cache_tokens)
     room = placed.cache if placed else cache.cache(machine, spec, *sizes)
-    decisions = [way, tier, threads, cpus, _pools(machine, threads.value, cpus.value, wishes), where]
+    parts = memory.parts(spec)
+    parts |= {"weights": parts["weights"] - placed.moved} if placed else {"cache": room.value}
+    pools = _beyond(machine, _pools(machine, threads.value, cpus.value, wishes), parts["weights"])
+    decisions = [way, tier, threads, cpus, pools, where]
     decisions += [*(placed.decisions if placed else []), context, running, kv_dtype, room]
     decisions += [disk.prefix_disk(wishes, disk_free, room.value), _dtype(wishes), _rules(wishes)]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
-    parts = memory.parts(spec)
-    parts |= {"weights": parts["weights"] - placed.moved} if placed else {"cache": room.value}
     needed = {"cpu": sum(parts.values())} | (placed.device_bytes if placed else {})
     # Portable kernels compute so slowly that memory's rate says nothing
     scalar = tier.value == "scalar"
@@ -231,6 +232,18 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     if wished is not None:
         return Decision("pools", cut, t("plan.chosen"), "user")
     return Decision("pools", cut, t("plan.nodes", nodes=len(parts)), "machine")
+
+
+def _beyond(machine: Machine, pools: Decision, weights: int) -> Decision:
+    """The pools, where a node is smaller than its part of the weights with that said: they are bound to it as a preference, so
+    the rest goes to other nodes."""
+    threads = sum(pool["threads"] for pool in pools.value)
+    parts = {pool["node"]: weights * pool["threads"] // threads for pool in pools.value if pool["node"] is not None}
+    small = [node for node, part in parts.items() if 0 < machine.numa_nodes[node].memory < part]
+    if not small:
+        return pools
+    sizes = {"part": _gib(max(parts.values())), "nodes": _listed(small)}
+    return replace(pools, reason=t("plan.nodes_small", reason=pools.reason, **sizes))
 
 
 def _shared_out(threads: int, sizes: list[int]) -> list[int]:
