@@ -1,6 +1,7 @@
 """`kt run`: start a model and serve it, or answer one question."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -184,10 +185,12 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
         "gpu_parts": plan.gpu_parts,
         "predicted": plan.predicted,
         "server": server,
+        "command": launch.server_command("PLAN"),
     }
 
 
 def _plan_text(plan: Plan) -> str:
     address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)
+    start = output.folded(t("run.would_start", command=shlex.join(launch.server_command("PLAN"))), sys.stdout)
     title = output.folded(t("run.plan_title", name=plan.model.name, path=Path(plan.model.path)), sys.stdout)
-    return "\n".join([title, "", planned.decisions(plan), "", planned.figures(plan), address])
+    return "\n".join([title, "", planned.decisions(plan), "", planned.figures(plan), address, start])
