@@ -21,8 +21,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "plan.model_from": ("Model: {source}.", "模型：{source}。"),
     "plan.download_size": ("To download: {size}; free on the disk: {free}.", "需下载：{size}；磁盘空闲：{free}。"),
     "plan.no_gpu_yet": (
-        "This version computes on the CPU alone: the plan leaves out {gpus}.",
-        "此版本只用 CPU 计算：计划未使用 {gpus}。",
+        "This version does not compute on {gpus}: the plan leaves them out.",
+        "此版本不支持在 {gpus} 上计算：计划未使用。",
     ),
     "plan.speed_basis": ("Speed: {reason}.", "速度：{reason}。"),
     "plan.speed_measured": (

@@ -1,6 +1,6 @@
 """From a machine, a model and the user's wishes to a plan: pure decisions, each with its reason."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,7 @@ from kt_core.machine import CORES, FAST_CORES, default_threads, hardware
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
 from kt_core.plan import cache, devices, disk, gpus, memory, method, speed
+from kt_core.plan.abilities import THIS, Engine
 from kt_core.plan.streaming import Link
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
@@ -40,11 +41,11 @@ def make_plan(
     overrides: Mapping[str, Any],
     profile: MachineProfile | None = None,
     disk_free: int = 0,
-    kinds: Sequence[str] = devices.ENGINE_KINDS,
+    engine: Engine = THIS,
 ) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
     `profile`, the machine's ceilings, adds a prediction and the threshold of streamed prompts. `disk_free` are bytes where
-    prefixes may be kept. `kinds` of GPU may compute: other GPUs are left out.
+    prefixes may be kept. `engine`: what can be done with GPUs.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
     that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
@@ -59,9 +60,14 @@ def make_plan(
     kv_dtype = cache.kv_dtype(spec.formats, wishes)
     wishes |= _of_nodes(machine, wishes)
     threads = _threads(machine, wishes)
-    wanted = gpus.Wanted(_wished_context(spec, files.name, wishes), _tokens(wishes), bool(wishes.get("force")), wishes)
+    context_wished, tokens, force = (
+        _wished_context(spec, files.name, wishes),
+        _tokens(wishes),
+        bool(wishes.get("force")),
+    )
+    wanted = gpus.Wanted(context_wished, tokens, force, wishes, engine)
     link = _link(machine, spec, threads.value, profile)
-    where, placed = gpus.place(machine, spec, kv_dtype.value, wanted, kinds, link)
+    where, placed = gpus.place(machine, spec, kv_dtype.value, wanted, link)
     threads = _spared(threads, placed)
     cpus = _cpus(machine, threads.value, wishes)
     context = placed.context if placed else _context(machine, spec, files.name, kv_dtype.value, wanted)
