@@ -248,12 +248,7 @@ def _start(plan: Plan, plan_file: Path, log: Path) -> Child:
     except OSError as error:
         raise KTError("run.no_state", folder=paths.state_dir(), reason=error.strerror or error) from error
     _prune(log.parent, plan_file.parent)
-    return _spawn(server_command(str(plan_file)), log, sink)
-
-
-def server_command(plan: str) -> list[str]:
-    """The server's command line for a plan's file."""
-    return [*SERVER, "--plan", plan]
+    return _spawn([*SERVER, "--plan", str(plan_file)], log, sink)
 
 
 def _spawn(command: list[str], log: Path, sink: IO[bytes]) -> Child:

@@ -174,6 +174,11 @@ def _answer_once(plan: Plan, question: str, system: str | None, options: client.
             answer.once(api, plan.server.served_name, question, system, options)
 
 
+def _command() -> list[str]:
+    """The server's command line; PLAN stands for the file that the plan would be in."""
+    return [*launch.SERVER, "--plan", "PLAN"]
+
+
 def _plan_data(plan: Plan) -> dict[str, Any]:
     server = {"host": plan.server.host, "port": plan.server.port}
     return {
@@ -185,12 +190,12 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
         "gpu_parts": plan.gpu_parts,
         "predicted": plan.predicted,
         "server": server,
-        "command": launch.server_command("PLAN"),
+        "command": _command(),
     }
 
 
 def _plan_text(plan: Plan) -> str:
     address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)
-    start = output.folded(t("run.would_start", command=shlex.join(launch.server_command("PLAN"))), sys.stdout)
+    start = output.folded(t("run.would_start", command=shlex.join(_command())), sys.stdout)
     title = output.folded(t("run.plan_title", name=plan.model.name, path=Path(plan.model.path)), sys.stdout)
     return "\n".join([title, "", planned.decisions(plan), "", planned.figures(plan), address, start])
