@@ -62,12 +62,11 @@ def run(
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
     overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk, **flags.wishes(ctx)}
-    served_name = overrides.pop("served_name", None)
     _reject_without_prompt(prompt, {"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
-    server = (served_name, host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
+    server = (host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
     own = any(server) or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
@@ -75,7 +74,7 @@ def run(
         with answer.advice("run.too_long"):
             answer.once(api, serving.model, question, system, options)
         return
-    access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
+    access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": overrides.pop("served_name", None)}
     plan = launch.make_plan(files, overrides)
     flags.warn_of_idle(plan, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
