@@ -97,16 +97,17 @@ def _memory(place: Place, made: Plan) -> dict[str, Any]:
 
 
 def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
-    """Raises DoesNotFit, by memory first, and what make_plan raises. Settings hold for this machine alone. Of a machine that
-    is not here all GPUs count, so that a plan shows what they would do."""
+    """Raises DoesNotFit, by memory first, and what make_plan raises. Settings hold for this machine alone. The GPU of a machine
+    that is not here is taken unasked, so that a plan shows what it would do."""
     from kt_core.plan import devices, fit, make_plan
+    from kt_core.plan.abilities import THIS
 
     wishes, settings = launch.wished(options)
-    kinds = devices.ENGINE_KINDS
+    engine = THIS
     if place.other:
-        wishes, settings, kinds = options, set(), devices.KINDS
+        wishes, settings, engine = options, set(), replace(THIS, automatic=True)
     asked = (wishes.get("context"), wishes.get("kv_dtype"), _others(model))
-    alone = not devices.candidates(place.machine, wishes, kinds)[0]
+    alone = not devices.candidates(place.machine, wishes, engine)[0]
     if alone:
         fit.check(place.machine, model.name, model.spec, *asked)
     download = _download(place, model)
@@ -115,7 +116,7 @@ def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
     prefixes = max(0, place.prefixes - download)
 
     def plan_for(spec: ModelSpec) -> Plan:
-        return make_plan(place.machine, model.files, spec, wishes, place.profile, prefixes, kinds)
+        return make_plan(place.machine, model.files, spec, wishes, place.profile, prefixes, engine)
 
     try:
         made = plan_for(model.spec)
@@ -162,12 +163,14 @@ def _about(place: Place, model: Found, notes: list[str]) -> dict[str, Any]:
 
 
 def _notes(place: Place) -> list[str]:
-    """What a run on such a machine would not do in this version."""
-    from kt_core.plan.devices import ENGINE_KINDS
+    """What this version does not do with the GPUs of such a machine, or not unasked."""
+    from kt_core.plan.abilities import THIS
 
-    idle = [gpu.name for gpu in place.machine.gpus if gpu.kind not in ENGINE_KINDS]
-    key = "gpus.simulated_note" if place.other else "plan.no_gpu_yet"
-    return [t(key, gpus=output.listed(dict.fromkeys(idle)))] if idle else []
+    idle = [gpu.name for gpu in place.machine.gpus if gpu.kind not in THIS.kinds]
+    found = [t("plan.no_gpu_yet", gpus=output.listed(dict.fromkeys(idle)))] if idle else []
+    if place.other and len(idle) < len(place.machine.gpus) and not THIS.automatic:
+        found.append(t("gpus.simulated_note"))
+    return found
 
 
 def _basis(place: Place, made: Plan) -> str:

@@ -1,6 +1,7 @@
 """`kt run`: start a model and serve it, or answer one question."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,19 +66,18 @@ def run(
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
     overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk, **flags.wishes(ctx)}
-    served_name = overrides.pop("served_name", None)
     _reject_without_prompt(prompt, {"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     serve = _way(prompt, detach, chat)
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
     files = launch.files_of(name, may_pull=not dry_run, force=force)
-    server = (served_name, host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
+    server = (host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
     own = any(server) or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
         _answer_by(serving, question, system, options)
         return
-    access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": served_name}
+    access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": overrides.pop("served_name", None)}
     plan = launch.make_plan(files, overrides)
     flags.warn_of_idle(plan, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
@@ -205,6 +205,11 @@ def _answer_once(plan: Plan, question: str, system: str | None, options: client.
             answer.once(api, plan.server.served_name, question, system, options)
 
 
+def _command() -> list[str]:
+    """The server's command line; PLAN stands for the file that the plan would be in."""
+    return [*launch.SERVER, "--plan", "PLAN"]
+
+
 def _plan_data(plan: Plan) -> dict[str, Any]:
     server = {"host": plan.server.host, "port": plan.server.port}
     return {
@@ -216,10 +221,12 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
         "gpu_parts": plan.gpu_parts,
         "predicted": plan.predicted,
         "server": server,
+        "command": _command(),
     }
 
 
 def _plan_text(plan: Plan) -> str:
     address = output.folded(t("run.would_listen", host=plan.server.host, port=plan.server.port), sys.stdout)
+    start = output.folded(t("run.would_start", command=shlex.join(_command())), sys.stdout)
     title = output.folded(t("run.plan_title", name=plan.model.name, path=Path(plan.model.path)), sys.stdout)
-    return "\n".join([title, "", planned.decisions(plan), "", planned.figures(plan), address])
+    return "\n".join([title, "", planned.decisions(plan), "", planned.figures(plan), address, start])

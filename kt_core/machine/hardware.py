@@ -89,10 +89,11 @@ def gpu(name: str) -> Gpu:
 
 
 def gpu_rates(gpu: Gpu) -> GpuRates | None:
-    """A GPU's rates by its model's name; None for one that kt has no figures of."""
+    """A GPU's rates by its model's name; None for one that kt has no figures of, as those of laptops, which are slower than
+    cards of the same name."""
     words = set(_words(gpu.name))
     fits = [name for name in gpu_names() if set(_words(name)) <= words]
-    if not fits:
+    if not fits or "laptop" in words:
         return None
     fields = _data()["gpus"][max(fits, key=_length)]
     generation, lanes = gpu.pcie_generation or fields["pcie"][0], gpu.pcie_lanes or fields["pcie"][1]

@@ -4,8 +4,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     # devices
     "gpus.no_gpu": ("the CPU alone: there is no GPU", "仅用 CPU：没有 GPU"),
     "gpus.engine": (
-        "the CPU alone: this version does not compute on {gpu} yet",
-        "仅用 CPU：此版本尚不支持在 {gpu} 上计算",
+        "the CPU alone: this version does not compute on {gpu}",
+        "仅用 CPU：此版本不支持在 {gpu} 上计算",
     ),
     "gpus.shared": ("the CPU alone: {gpu} has no memory of its own", "仅用 CPU：{gpu} 没有独立显存"),
     "gpus.old": (
@@ -13,6 +13,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "仅用 CPU：{gpu} 的计算能力为 {capability}，bfloat16 需要 {least} 起",
     ),
     "gpus.others": ("GPUs of one model share the work: {model}", "由同一型号的 GPU 分担：{model}"),
+    "gpus.unasked": (
+        "the CPU alone, since nothing about GPUs was asked for; --device cuda computes on {gpu} as well",
+        "仅用 CPU，因为未要求使用 GPU；--device cuda 可同时在 {gpu} 上计算",
+    ),
+    "gpus.deferred_not": ("this version puts off none: answers do not change", "此版本不推迟：回答不变"),
     "gpus.unfit": ("this version does not compute on it", "此版本不支持在其上计算"),
     "gpus.idle": ("{reason}; without effect: {names}", "{reason}；因此不起作用：{names}"),
     "gpus.small": (
@@ -192,8 +197,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     # words of the plan page
     "gpus.simulated_note": (
-        "What would be: this version computes on the CPU alone, and {gpus} would be left out of a run.",
-        "以上为假设：此版本只用 CPU 计算，实际运行时不会使用 {gpus}。",
+        "A run takes the GPU where it is asked for: kt run NAME --device cuda",
+        "运行时需指明才使用 GPU：kt run NAME --device cuda",
     ),
     "gpus.off": ("off", "关闭"),
     "gpus.memory_experts": ("experts", "专家"),

@@ -21,8 +21,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "plan.model_from": ("Model: {source}.", "模型：{source}。"),
     "plan.download_size": ("To download: {size}; free on the disk: {free}.", "需下载：{size}；磁盘空闲：{free}。"),
     "plan.no_gpu_yet": (
-        "This version computes on the CPU alone: the plan leaves out {gpus}.",
-        "此版本只用 CPU 计算：计划未使用 {gpus}。",
+        "This version does not compute on {gpus}: the plan leaves them out.",
+        "此版本不支持在 {gpus} 上计算：计划未使用。",
     ),
     "plan.speed_basis": ("Speed: {reason}.", "速度：{reason}。"),
     "plan.speed_measured": (
@@ -134,6 +134,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "plan.nodes": (
         "one pool for each of {nodes} NUMA nodes, with its part of the weights in its memory",
         "{nodes} 个 NUMA 节点各一个线程池，各自的权重放在本节点内存中",
+    ),
+    "plan.nodes_small": (
+        "{reason}; nodes {nodes} are smaller than their part of {part}: the rest lies in others, and is read more slowly",
+        "{reason}；节点 {nodes} 小于其应分担的 {part}：其余部分放在别的节点，读取较慢",
     ),
     "plan.pools_many": (
         "{pools} pools are too many.\nEach needs a thread, and kt takes {most} at most here.\nGive fewer, or more threads.",

@@ -217,5 +217,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "run.memory_needed": ("Memory needed", "所需内存"),
     "run.column_reason": ("REASON", "理由"),
     "run.plan_title": ("Plan for {name} ({path})", "{name} 的计划（{path}）"),
+    "run.would_start": ("Would start: {command}", "将启动：{command}"),
     "run.would_listen": ("Would listen on {host} port {port}", "将监听 {host} 端口 {port}"),
 }

@@ -1,6 +1,6 @@
 """From a machine, a model and the user's wishes to a plan: pure decisions, each with its reason."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,7 @@ from kt_core.machine import CORES, FAST_CORES, default_threads, hardware
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
 from kt_core.plan import cache, devices, disk, gpus, memory, method, speed
+from kt_core.plan.abilities import THIS, Engine
 from kt_core.plan.streaming import Link
 from kt_core.plan.tiers import TIERS, runnable
 from kt_core.types import Decision, Machine, MachineProfile, ModelFiles, ModelSpec, Plan, ServerSettings
@@ -40,11 +41,11 @@ def make_plan(
     overrides: Mapping[str, Any],
     profile: MachineProfile | None = None,
     disk_free: int = 0,
-    kinds: Sequence[str] = devices.ENGINE_KINDS,
+    engine: Engine = THIS,
 ) -> Plan:
     """Decide how to run the model here. `overrides` holds what the user chose, by decision name; None is no choice.
     `profile`, the machine's ceilings, adds a prediction and the threshold of streamed prompts. `disk_free` are bytes where
-    prefixes may be kept. `kinds` of GPU may compute: other GPUs are left out.
+    prefixes may be kept. `engine`: what can be done with GPUs.
 
     Raises Unsupported for a stored format without a kernel or a tier this CPU lacks, UsageError for a value
     that makes no sense, DoesNotFit, with the numbers and the nearest thing that fits, when memory or the
@@ -59,22 +60,28 @@ def make_plan(
     kv_dtype = cache.kv_dtype(spec.formats, wishes)
     wishes |= _of_nodes(machine, wishes)
     threads = _threads(machine, wishes)
-    wanted = gpus.Wanted(_wished_context(spec, files.name, wishes), _tokens(wishes), bool(wishes.get("force")), wishes)
+    context_wished, tokens, force = (
+        _wished_context(spec, files.name, wishes),
+        _tokens(wishes),
+        bool(wishes.get("force")),
+    )
+    wanted = gpus.Wanted(context_wished, tokens, force, wishes, engine)
     link = _link(machine, spec, threads.value, profile)
-    where, placed = gpus.place(machine, spec, kv_dtype.value, wanted, kinds, link)
+    where, placed = gpus.place(machine, spec, kv_dtype.value, wanted, link)
     threads = _spared(threads, placed)
     cpus = _cpus(machine, threads.value, wishes)
     context = placed.context if placed else _context(machine, spec, files.name, kv_dtype.value, wanted)
     running = cache.max_running(threads.value, _sequences(wishes))
     sizes = (context.value, kv_dtype.value, running.value, wanted.cache_tokens)
     room = placed.cache if placed else cache.cache(machine, spec, *sizes)
-    decisions = [way, tier, threads, cpus, _pools(machine, threads.value, cpus.value, wishes), where]
+    parts = memory.parts(spec)
+    parts |= {"weights": parts["weights"] - placed.moved} if placed else {"cache": room.value}
+    pools = _beyond(machine, _pools(machine, threads.value, cpus.value, wishes), parts["weights"])
+    decisions = [way, tier, threads, cpus, pools, where]
     decisions += [*(placed.decisions if placed else []), context, running, kv_dtype, room]
     decisions += [disk.prefix_disk(wishes, disk_free, room.value), _dtype(wishes), _rules(wishes)]
     if wishes.get("force"):
         decisions.append(Decision("force", True, t("plan.forced"), "user"))
-    parts = memory.parts(spec)
-    parts |= {"weights": parts["weights"] - placed.moved} if placed else {"cache": room.value}
     needed = {"cpu": sum(parts.values())} | (placed.device_bytes if placed else {})
     # Portable kernels compute so slowly that memory's rate says nothing
     scalar = tier.value == "scalar"
@@ -231,6 +238,18 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
     if wished is not None:
         return Decision("pools", cut, t("plan.chosen"), "user")
     return Decision("pools", cut, t("plan.nodes", nodes=len(parts)), "machine")
+
+
+def _beyond(machine: Machine, pools: Decision, weights: int) -> Decision:
+    """The pools, where a node is smaller than its part of the weights with that said: they are bound to it as a preference, so
+    the rest goes to other nodes."""
+    threads = sum(pool["threads"] for pool in pools.value)
+    parts = {pool["node"]: weights * pool["threads"] // threads for pool in pools.value if pool["node"] is not None}
+    small = [node for node, part in parts.items() if 0 < machine.numa_nodes[node].memory < part]
+    if not small:
+        return pools
+    sizes = {"part": _gib(max(parts.values())), "nodes": _listed(small)}
+    return replace(pools, reason=t("plan.nodes_small", reason=pools.reason, **sizes))
 
 
 def _shared_out(threads: int, sizes: list[int]) -> list[int]:

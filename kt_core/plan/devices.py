@@ -7,11 +7,9 @@ from typing import Any
 from kt_core.errors import Unsupported, UsageError
 from kt_core.machine.sizes import parse_size
 from kt_core.messages import t
+from kt_core.plan.abilities import KINDS, Engine
 from kt_core.types import Decision, Gpu, Machine, ModelSpec
 
-# Kinds of GPU (Gpu.kind) that this build's engine computes on; with none of them a plan is for the CPU alone
-ENGINE_KINDS: tuple[str, ...] = ()
-KINDS = ("cuda", "rocm", "xpu", "npu")
 _TORCH = {"rocm": "cuda"}  # whose devices torch calls by another kind's name
 LEAST_CAPABILITY = 8.0  # of NVIDIA's: the first with bfloat16
 # Of what is free on a card: the allocator's pieces leave gaps
@@ -24,7 +22,7 @@ WISHES = (
 )  # fmt: skip
 
 
-def candidates(machine: Machine, wishes: Mapping[str, Any], kinds: Sequence[str]) -> tuple[list[tuple[str, Gpu]], str]:
+def candidates(machine: Machine, wishes: Mapping[str, Any], engine: Engine) -> tuple[list[tuple[str, Gpu]], str]:
     """(GPUs that may compute, of one model, by the name that torch has for each; why there are none, or none of some).
 
     Raises UsageError for a wish that names no device, Unsupported for a device that cannot be used.
@@ -38,10 +36,12 @@ def candidates(machine: Machine, wishes: Mapping[str, Any], kinds: Sequence[str]
         kind = _TORCH.get(gpu.kind, gpu.kind)
         name = f"{kind}:{counts.get(kind, 0)}"
         counts[kind] = counts.get(kind, 0) + 1
-        if reason := _unfit(gpu, kinds):
+        if reason := _unfit(gpu, engine.kinds):
             left_out = reason
         else:
             found.append((name, gpu))
+    if found and wished == "auto" and not engine.automatic and not _about_gpus(wishes):
+        return [], t("gpus.unasked", gpu=found[0][1].name)
     if wished not in ("auto", *KINDS):
         return _asked_for(wished, found, [name for kind, count in counts.items() for name in _names(kind, count)])
     if wished in KINDS:
@@ -53,6 +53,10 @@ def candidates(machine: Machine, wishes: Mapping[str, Any], kinds: Sequence[str]
     if len(models) > 1:
         left_out = t("gpus.others", model=best)
     return [(name, gpu) for name, gpu in found if gpu.name == best], left_out or t("gpus.no_gpu")
+
+
+def _about_gpus(wishes: Mapping[str, Any]) -> bool:
+    return any(wishes.get(name) is not None for name in WISHES)
 
 
 def _names(kind: str, count: int) -> list[str]:

@@ -1,7 +1,7 @@
 """How a model lies on GPUs and CPU together: what every token needs on the GPUs, then the conversation, then as many of the
 routed experts as there is room for; the other experts stay in the CPU's memory. Pure functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,14 +9,13 @@ from kt_core.errors import DoesNotFit, UsageError
 from kt_core.messages import t
 from kt_core.models.cache import cache_numbers
 from kt_core.plan import devices, memory, streaming
+from kt_core.plan.abilities import WHOLE, Engine
 from kt_core.plan.devices import Budget
 from kt_core.plan.streaming import Link
 from kt_core.types import Decision, Gpu, Machine, ModelSpec
 
 # Parts that every token goes through, but the embedding, of which it takes a row; a head that is the embedding counts as it
 RESIDENT = ("attention", "shared", "dense", "head", "other")
-# Ways to store experts that GPUs compute with as they are; other forms are decoded to bfloat16 there
-STORED_METHODS = ("BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "GPTQ_INT4", "MXFP4", "MXFP8", "NVFP4")
 RUNTIME_BYTES = 640 << 20  # of a GPU: its context and the libraries' work space, 0.3 to 0.6 GB as reported, and graphs
 CHUNK = 2048  # tokens of a prompt step, as on the CPU
 STREAMED_CHUNK = 4096  # where layers are streamed: the more tokens, the less the copies count
@@ -38,6 +37,7 @@ class Placed:
     parts: dict[str, dict[str, int]]
     moved: int
     experts: int
+    engine: Engine = WHOLE
 
     def value(self, name: str) -> Any:
         """The value of one of the decisions."""
@@ -59,6 +59,7 @@ class Room:
     layout: str
     chunk: int
     streams: bool = False
+    engine: Engine = WHOLE
 
     @property
     def share(self) -> float:
@@ -68,23 +69,27 @@ class Room:
 
     @property
     def weights(self) -> int:
-        return int(resident_bytes(self.spec) * self.share)
+        return int(resident_bytes(self.spec, self.engine) * self.share)
 
     @property
     def rows(self) -> int:
         spec = self.spec
-        return 2 * self.chunk * (ROW_NUMBERS * spec.hidden + 4 * spec.experts_per_token * spec.expert_width)
+        rows = 2 * self.chunk * (ROW_NUMBERS * spec.hidden + 4 * spec.experts_per_token * spec.expert_width)
+        return max(rows, self.engine.work - RUNTIME_BYTES)
 
     @property
     def layer(self) -> int:
         """All experts of a layer, for streamed prompts; GPUs that share layers share this one."""
         part = 1 / self.count if self.layout == devices.TENSOR else 1.0
-        return int(expert_bytes(self.spec) * self.spec.experts * part) if self.streams else 0
+        stored = self.spec.bytes_by_part.get("experts", 0) / max(1, moe_layers(self.spec))
+        plain = 2 * self.spec.parameters_by_part.get("experts", 0) / max(1, moe_layers(self.spec))
+        packed, decoded = self.engine.layers
+        return int((packed * stored + decoded * plain) * part) if self.streams else 0
 
     @property
     def row_of_experts(self) -> int:
         """One expert of each layer that this GPU has."""
-        return int(expert_bytes(self.spec) * moe_layers(self.spec) * self.share)
+        return int(expert_bytes(self.spec, self.engine) * moe_layers(self.spec) * self.share)
 
     @property
     def left(self) -> int:
@@ -114,27 +119,33 @@ class Wanted:
     cache_tokens: int | None = None
     force: bool = False
     wishes: Mapping[str, Any] = field(default_factory=dict)
+    engine: Engine = WHOLE
 
 
 def moe_layers(spec: ModelSpec) -> int:
     return spec.moe_layers or (spec.layers if spec.experts else 0)
 
 
-def part_bytes(spec: ModelSpec, part: str) -> int:
+def part_bytes(spec: ModelSpec, part: str, engine: Engine = WHOLE) -> int:
     """A part of a model as a GPU holds it: in its stored form where GPUs compute with that, else in bfloat16."""
     stored, count = spec.bytes_by_part.get(part, 0), spec.parameters_by_part.get(part, 0)
     plain = 2 * count or stored
-    return min(stored, plain) if spec.method in STORED_METHODS else plain
+    return min(stored, plain) if spec.method in engine.stored else plain
 
 
-def expert_bytes(spec: ModelSpec) -> float:
+def expert_bytes(spec: ModelSpec, engine: Engine = WHOLE) -> float:
     """One routed expert of one layer on a GPU."""
-    return part_bytes(spec, "experts") / max(1, moe_layers(spec) * spec.experts)
+    return part_bytes(spec, "experts", engine) / max(1, moe_layers(spec) * spec.experts)
 
 
-def resident_bytes(spec: ModelSpec) -> int:
-    ends = 0 if "head" in spec.bytes_by_part else part_bytes(spec, "embedding")
-    return ends + sum(part_bytes(spec, part) for part in RESIDENT)
+def resident(spec: ModelSpec, engine: Engine) -> tuple[str, ...]:
+    """The parts of a model that lie on GPUs whole."""
+    ends = engine.embedding or "head" not in spec.bytes_by_part
+    return (*RESIDENT, "embedding") if ends else RESIDENT
+
+
+def resident_bytes(spec: ModelSpec, engine: Engine = WHOLE) -> int:
+    return sum(part_bytes(spec, part, engine) for part in resident(spec, engine))
 
 
 def cache_bytes(spec: ModelSpec, tokens: int, dtype: str) -> int:
@@ -145,7 +156,7 @@ def cache_bytes(spec: ModelSpec, tokens: int, dtype: str) -> int:
 
 
 def place(
-    machine: Machine, spec: ModelSpec, dtype: str, wanted: Wanted, kinds: Sequence[str], link: Link | None
+    machine: Machine, spec: ModelSpec, dtype: str, wanted: Wanted, link: Link | None
 ) -> tuple[Decision, Placed | None]:
     """(the decision on devices, how the model lies on them; None: it computes on the CPU alone). `link`: what is known of
     speeds, for the threshold of streamed prompts.
@@ -154,12 +165,13 @@ def place(
     that make no sense.
     """
     wishes = wanted.wishes
-    found, reason = devices.candidates(machine, wishes, kinds)
+    found, reason = devices.candidates(machine, wishes, wanted.engine)
     if not found:
         return Decision("devices", [], _without(reason, wishes), "user" if wishes.get("devices") else "machine"), None
+    found = found[: wanted.engine.most]
     count = devices.wished_count(wishes, len(found))
     asked = bool(wishes.get("devices") or count or _wished_experts(spec, wishes))
-    must = _experts_beyond(machine, spec)
+    must = _experts_beyond(machine, spec, wanted.engine)
     chosen = found[: count or _enough(found, spec, dtype, wanted)]
     room, decisions = _room(chosen, spec, dtype, wanted, link, must)
     if short := _short(room, chosen[0][1].name, wanted, asked):
@@ -214,14 +226,14 @@ def _room(
     budgets = [devices.budget(gpu, wishes) for _, gpu in chosen]
     layout = devices.layout(spec, len(chosen), wishes)
     size = min(budgets, key=lambda budget: (budget.lasting, budget.whole))
-    threshold = streaming.threshold(spec, wishes, link)
+    threshold = streaming.threshold(spec, wishes, link, wanted.engine)
     chunk = _chunk(threshold.value, wishes)
-    room = Room(spec, dtype, size, len(chosen), layout.value, chunk.value, threshold.value is not None)
+    room = Room(spec, dtype, size, len(chosen), layout.value, chunk.value, threshold.value is not None, wanted.engine)
     needed = room.cache(wanted.context or memory.PAGE) + must * room.row_of_experts
     if room.streams and threshold.source != "user" and room.left < needed:
         threshold = Decision(threshold.name, None, t("gpus.stream_no_room", size=_gib(room.layer)), "machine")
         chunk = _chunk(None, wishes)
-        room = Room(spec, dtype, size, len(chosen), layout.value, chunk.value)
+        room = Room(spec, dtype, size, len(chosen), layout.value, chunk.value, engine=wanted.engine)
     part = f"{100 * devices.USABLE_SHARE:g}"
     why = t("plan.chosen") if size.source == "user" else t("gpus.vram_budget", part=part, size=_gib(size.whole))
     sizes = Decision("vram_budget", [budget.whole for budget in budgets], why, size.source)
@@ -249,26 +261,27 @@ def _placed(chosen: list[tuple[str, Gpu]], room: Room, decisions: list[Decision]
     size = cache_bytes(spec, tokens, room.dtype)
     reason = t("gpus.cache", size=_gib(size), tokens=tokens)
     cache = Decision("cache", size, reason, "user" if wanted.cache_tokens else "machine")
-    stored = sum(spec.bytes_by_part.get(part, 0) for part in RESIDENT)
-    stored += 0 if "head" in spec.bytes_by_part else spec.bytes_by_part.get("embedding", 0)
+    stored = sum(spec.bytes_by_part.get(part, 0) for part in resident(spec, room.engine))
     routed = spec.bytes_by_part.get("experts", 0)
     moved = stored + (routed * experts.value // spec.experts if spec.experts else routed)
     layout, sizes, threshold, chunk = decisions
     if experts.value == spec.experts and threshold.source != "user":
         threshold = Decision(threshold.name, None, t("gpus.stream_nothing"), "machine")
-    decisions = [layout, sizes, experts, *_ways(spec, wanted.wishes), threshold, chunk]
+    decisions = [layout, sizes, experts, *_ways(spec, wanted.wishes, room.engine), threshold, chunk]
     room = replace(room, streams=threshold.value is not None)
     parts = {name: room.parts(tokens, experts.value) for name in names}
-    return Placed(names, tuple(gpu for _, gpu in chosen), decisions, context, cache, parts, moved, experts.value)
+    return Placed(
+        names, tuple(gpu for _, gpu in chosen), decisions, context, cache, parts, moved, experts.value, room.engine
+    )
 
 
-def _experts_beyond(machine: Machine, spec: ModelSpec) -> int:
+def _experts_beyond(machine: Machine, spec: ModelSpec, engine: Engine) -> int:
     """Experts of each layer that the CPU's memory has no room for."""
     routed = spec.bytes_by_part.get("experts", 0)
     if not routed or not spec.experts or not machine.memory_total:
         return 0
-    kept = sum(spec.bytes_by_part.get(part, 0) for part in ("vision", "mtp"))
-    kept += spec.bytes_by_part.get("embedding", 0) if "head" in spec.bytes_by_part else 0
+    there = (*resident(spec, engine), "experts")
+    kept = sum(size for part, size in spec.bytes_by_part.items() if part not in there)
     runtime = memory.fixed_bytes(spec) - memory.weight_bytes(spec)
     room = machine.memory_available - kept - runtime
     return min(spec.experts, max(0, spec.experts - room * spec.experts // routed))
@@ -311,7 +324,7 @@ def _experts(room: Room, tokens: int, wanted: Wanted) -> Decision:
             raise DoesNotFit("gpus.experts_many", count=count, fits=most, each=_gib(row), space=_gib(max(0, space)))
         return Decision("gpu_experts", count, t("plan.chosen"), "user")
     key = "gpus.experts_all" if most == spec.experts else "gpus.experts"
-    form = t("gpus.stored" if spec.method in STORED_METHODS else "gpus.bfloat16")
+    form = t("gpus.stored" if spec.method in room.engine.stored else "gpus.bfloat16")
     why = t(key, count=most, experts=spec.experts, each=_gib(row), space=_gib(max(0, space)), form=form)
     return Decision("gpu_experts", most, why, "machine")
 
@@ -334,7 +347,7 @@ def _check_memory(machine: Machine, placed: Placed, spec: ModelSpec, must: int, 
         raise DoesNotFit("gpus.ram", count=placed.experts, experts=spec.experts, must=must, **sizes)
 
 
-def _ways(spec: ModelSpec, wishes: Mapping[str, Any]) -> list[Decision]:
+def _ways(spec: ModelSpec, wishes: Mapping[str, Any], engine: Engine) -> list[Decision]:
     """Which experts lie on the GPU, and how many of a token a layer may leave to the next."""
     wished, statistics = wishes.get("placement"), wishes.get("expert_statistics")
     if wished is not None and wished not in PLACEMENTS:
@@ -349,8 +362,10 @@ def _ways(spec: ModelSpec, wishes: Mapping[str, Any]) -> list[Decision]:
     left = wishes.get("deferred")
     if left is None:
         deferred = Decision("deferred", 0, t("gpus.deferred_none"), "default")
-    else:
+    elif engine.defers or not _whole("deferred", left, 0, most):
         deferred = Decision("deferred", _whole("deferred", left, 0, most), t("gpus.deferred"), "user")
+    else:
+        deferred = Decision("deferred", 0, t("gpus.deferred_not"), "default")
     return [placement, *([counts] if statistics else []), deferred]
 
 

@@ -2,6 +2,7 @@
 
 from kt_core.machine import hardware
 from kt_core.plan import gpus, memory
+from kt_core.plan.abilities import Engine
 from kt_core.plan.cache import UNROUNDED
 from kt_core.types import Machine, MachineProfile, ModelSpec
 
@@ -62,9 +63,9 @@ def _hybrid(
     here = placed.experts / spec.experts if spec.experts else 0.0
     used = spec.experts_per_token / spec.experts if spec.experts else 0.0
     left, spread = spec.bytes_by_part.get("experts", 0) * (1 - here), GPU_DECODE * rates.reads * together
-    shared = gpus.part_bytes(spec, "shared") / spread
-    always = gpus.resident_bytes(spec) / spread - shared
-    beside = gpus.part_bytes(spec, "experts") * used * here / spread + shared
+    shared = gpus.part_bytes(spec, "shared", placed.engine) / spread
+    always = _read_always(spec, placed.engine) / spread - shared
+    beside = gpus.part_bytes(spec, "experts", placed.engine) * used * here / spread + shared
     steps = spec.layers * LAYER_SECONDS
     found = {"decode_tokens_per_second": 1 / (always + max(left * used / read, beside) + steps)}
     on_cpu = 2 * spec.parameters_by_part.get("experts", 0) * used * (1 - here) * tokens
@@ -79,6 +80,12 @@ def _hybrid(
         computing = on_gpu / (GPU_PROMPT * rates.operations * together)
         found["prefill_tokens_per_second"] = tokens / (computing + waits + steps)
     return found
+
+
+def _read_always(spec: ModelSpec, engine: Engine) -> int:
+    """Of what lies on GPUs whole, all but an embedding that is no head."""
+    row = engine.embedding and "head" in spec.bytes_by_part
+    return gpus.resident_bytes(spec, engine) - (gpus.part_bytes(spec, "embedding", engine) if row else 0)
 
 
 def decode_share(design: str) -> float:

@@ -6,12 +6,12 @@ from typing import Any
 
 from kt_core.errors import UsageError
 from kt_core.messages import t
+from kt_core.models.knowledge import GGUF_METHOD
+from kt_core.plan.abilities import WHOLE, Engine
 from kt_core.types import Decision, ModelSpec
 
 STEP = 64  # a threshold is a multiple of this
 LEAST, MOST = 256, 16384  # tokens: fewer give the GPU too little to do, more take too much of its memory for their rows
-# Experts that are copied in their stored form and computed with on the GPU
-METHODS = ("BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "GPTQ_INT4", "MXFP4", "MXFP8", "NVFP4")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Link:
     operations: float
 
 
-def threshold(spec: ModelSpec, wishes: Mapping[str, Any], link: Link | None) -> Decision:
+def threshold(spec: ModelSpec, wishes: Mapping[str, Any], link: Link | None, engine: Engine = WHOLE) -> Decision:
     """Where copying a layer's experts takes as long as the CPU takes to compute with them. None: nowhere below MOST."""
     wished = wishes.get("prefill_threshold")
     name = "prefill_threshold"
@@ -30,7 +30,9 @@ def threshold(spec: ModelSpec, wishes: Mapping[str, Any], link: Link | None) -> 
         if isinstance(wished, bool) or not isinstance(wished, int) or wished < 1:
             raise UsageError("plan.not_positive", name=name, value=wished)
         return Decision(name, wished, t("plan.chosen"), "user")
-    if not spec.experts or spec.method not in METHODS:
+    most_weights = max(spec.formats, key=lambda form: spec.formats[form], default="")
+    form = most_weights if spec.method == GGUF_METHOD else spec.method
+    if not spec.experts or form not in engine.streamed:
         return Decision(name, None, t("gpus.stream_form"), "model")
     if link is None or not link.operations:
         return Decision(name, None, t("gpus.stream_unknown"), "machine")

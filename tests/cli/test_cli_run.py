@@ -242,6 +242,7 @@ def test_dry_run_shows_reasons(kt: Run, tmp_path: Path) -> None:
     found = kt("run", "tiny", "--dry-run", "--threads", "3", "--json", program=STAND_IN).json
     assert found["decisions"][0] == {"name": "threads", "value": 3, "reason": "because of threads", "source": "user",
                                      "flag": "--kt-cpuinfer"}  # fmt: skip
+    assert found["command"][-2:] == ["--plan", "PLAN"] and "Would start: " in done.out
     assert not (tmp_path / "state").exists()
 
 

@@ -121,3 +121,22 @@ def test_sizes(count: int, unit: str, suffix: str) -> None:
     base = 1000 if unit and suffix == "B" else 1024
     text = f"{count}{unit}{suffix}" if unit else str(count)
     assert parse_size(text) == count * base ** ("KMGT".index(unit) + 1 if unit else 0)
+
+
+@pytest.mark.parametrize(("model", "name"), [
+    ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("NVIDIA H200", "h200"), ("Tesla V100-SXM2-16GB", "v100-16gb"),
+    ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+    ("NVIDIA GeForce RTX 4070 Ti", "rtx-4070-ti"), ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", None), ("NVIDIA GeForce GTX 1650", None),
+])  # fmt: skip
+def test_rates_of_gpus_by_what_their_driver_calls_them(model: str, name: str | None) -> None:
+    found = hardware.gpu_rates(Gpu(model, 24 * GIB, 24 * GIB))
+    assert found == (hardware.gpu_rates(hardware.gpu(name)) if name else None)
+
+
+@pytest.mark.parametrize("name", hardware.gpu_names())
+def test_every_gpu_has_rates(name: str) -> None:
+    rates = hardware.gpu_rates(hardware.gpu(name))
+    assert rates and 1e11 < rates.reads < 1e13 and 1e13 <= rates.operations < 1e16 and 5e9 < rates.link < 6e10
+    slower = hardware.gpu_rates(Gpu(name, GIB, GIB, pcie_generation=3, pcie_lanes=8))
+    assert slower and slower.link == 6e9  # the slot that it is in decides

@@ -117,7 +117,7 @@ def spec_of(report: Report) -> ModelSpec:
     assert known
     config = dict(known.config) | ({"num_hidden_layers": int(layers)} if layers else {})
     spec = from_config(config, formats={"": report.form} if report.form else None)
-    return replace(spec, method="BF16" if report.form == "BF16" else gpus.STORED_METHODS[0 if not report.form else 4])
+    return replace(spec, method="BF16" if report.form in ("", "BF16") else "GPTQ_INT4")
 
 
 def predicted(report: Report) -> float | None:

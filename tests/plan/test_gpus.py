@@ -11,7 +11,8 @@ from kt_core.errors import DoesNotFit, KTError, Unsupported, UsageError
 from kt_core.machine import hardware
 from kt_core.machine.simulate import simulate
 from kt_core.models import catalogue
-from kt_core.plan import devices, gpus, make_plan, memory, streaming
+from kt_core.plan import gpus, make_plan, memory, streaming
+from kt_core.plan.abilities import THIS, WHOLE, Engine
 from kt_core.types import Gpu, Machine, ModelFiles, ModelSpec, Node, Plan
 
 GIB = 1 << 30
@@ -34,12 +35,13 @@ def known(name: str) -> ModelSpec:
     return spec
 
 
+NOTHING = Engine(kinds=())
 QWEN, KIMI = known("qwen3-30b-a3b"), known("k2.5")
 
 
-def plan(parts: str, spec: ModelSpec = QWEN, kinds: tuple[str, ...] = devices.KINDS, **wishes: Any) -> Plan:
+def plan(parts: str, spec: ModelSpec = QWEN, engine: Engine = WHOLE, **wishes: Any) -> Plan:
     there = simulate(parts, HERE)
-    return make_plan(there.machine, FILES, spec, wishes, there.profile, 0, kinds)
+    return make_plan(there.machine, FILES, spec, wishes, there.profile, 0, engine)
 
 
 def reason(made: Plan, name: str) -> str:
@@ -197,24 +199,24 @@ def test_what_no_gpu_can_hold_is_for_the_cpu_alone() -> None:
 
 def test_gpus_that_cannot_be_used_are_named() -> None:
     assert "there is no GPU" in reason(plan(XEONS), "devices")
-    assert "rtx-4090 yet" in reason(plan(f"{XEONS},gpu=rtx-4090", kinds=()), "devices")
+    assert "not compute on rtx-4090" in reason(plan(f"{XEONS},gpu=rtx-4090", engine=NOTHING), "devices")
     assert "7.0" in reason(plan(f"{XEONS},gpu=v100"), "devices")
-    idle = plan(f"{XEONS},gpu=rtx-4090", kinds=(), gpu_experts=32, chunk=512)
+    idle = plan(f"{XEONS},gpu=rtx-4090", engine=NOTHING, gpu_experts=32, chunk=512)
     assert idle.value("devices") == [] and reason(idle, "devices").endswith("without effect: gpu_experts, chunk")
     assert plan(f"{XEONS},gpu=mi300x").value("devices") == ["cuda:0"]  # torch calls ROCm's so
     shared = replace(simulate(XEONS, HERE).machine, gpus=(Gpu("iGPU", 0, 0),))
-    made = make_plan(shared, FILES, QWEN, {}, None, 0, devices.KINDS)
+    made = make_plan(shared, FILES, QWEN, {}, None, 0, WHOLE)
     assert made.value("devices") == [] and "no memory of its own" in reason(made, "devices")
     mixed = replace(shared, gpus=(hardware.gpu("rtx-3090"), hardware.gpu("h200"), hardware.gpu("v100")))
-    assert make_plan(mixed, FILES, QWEN, {}, None, 0, devices.KINDS).value("devices") == ["cuda:1"]
-    chosen = make_plan(mixed, FILES, QWEN, {"devices": "cuda:0"}, None, 0, devices.KINDS)
+    assert make_plan(mixed, FILES, QWEN, {}, None, 0, WHOLE).value("devices") == ["cuda:1"]
+    chosen = make_plan(mixed, FILES, QWEN, {"devices": "cuda:0"}, None, 0, WHOLE)
     assert chosen.value("devices") == ["cuda:0"]
 
 
 def test_free_memory_counts_where_it_is_known() -> None:
     there = simulate(f"{XEONS},gpu=rtx-4090", HERE).machine
     busy = replace(there, gpus=(replace(there.gpus[0], free=10 * GIB),))
-    made = make_plan(busy, FILES, QWEN, {}, None, 0, devices.KINDS)
+    made = make_plan(busy, FILES, QWEN, {}, None, 0, WHOLE)
     assert made.value("vram_budget") == [int(10 * GIB * 0.95)]
     assert made.device_bytes["cuda:0"] <= 10 * GIB
 
@@ -227,7 +229,7 @@ def test_the_threshold_is_where_copies_take_as_long_as_the_cpu() -> None:
     decision = streaming.threshold(QWEN, {}, link)
     assert decision.value % 64 == 0 and 0 <= decision.value - tokens < 64
     assert streaming.threshold(QWEN, {}, streaming.Link(1e9, 3e13)).value is None
-    assert streaming.threshold(replace(QWEN, method="LLAMAFILE"), {}, link).value is None
+    assert streaming.threshold(replace(QWEN, method="LLAMAFILE", formats={"IQ2_XS": 1}), {}, link, THIS).value is None
     assert streaming.threshold(QWEN, {}, None).value is None
     assert streaming.threshold(QWEN, {"prefill_threshold": 77}, None).value == 77
 
@@ -244,6 +246,40 @@ def test_tokens_of_all_conversations() -> None:
     assert plan(XEONS, cache_tokens=100_000).value("context") == 40960
     with pytest.raises(DoesNotFit):
         plan("cpu=9950x,ram=62GiB", cache_tokens=10_000_000)
+
+
+@pytest.mark.parametrize("gpu", ["rtx-4090", "h200", "rtx-pro-6000"])
+@pytest.mark.parametrize("spec", MODELS, ids=lambda spec: spec.family)
+def test_what_this_version_is_told_to_hold_it_has_room_for(spec: ModelSpec, gpu: str) -> None:
+    """By the engine's own count before it loads: bfloat16 for all that is no expert, a GiB for steps, one GPU."""
+    there = simulate(f"cpu=xeon-6454s:2,ram=2TiB,gpu={gpu}:2", HERE)
+    made = make_plan(there.machine, FILES, spec, {"chunk": 512}, there.profile)
+    if not made.value("devices"):
+        assert gpu == "rtx-4090" and "every token" in reason(made, "devices")
+        return
+    (device,) = made.value("devices")
+    experts = spec.parameters_by_part["experts"]
+    beside = {"experts", "vision", "mtp"}
+    rest = 2 * sum(count for part, count in spec.parameters_by_part.items() if part not in beside)
+    left = made.value("vram_budget")[0] - (1 << 30) - rest - made.value("cache")
+    assert left >= made.value("gpu_experts") * 2 * experts / spec.experts
+    assert made.device_bytes[device] <= made.value("vram_budget")[0] and made.value("deferred") == 0
+    kept = sum(spec.bytes_by_part.get(part, 0) for part in ("vision", "mtp"))
+    kept += spec.bytes_by_part["experts"] * (spec.experts - made.value("gpu_experts")) // spec.experts
+    assert made.memory_parts["weights"] == pytest.approx(kept, rel=1e-6, abs=spec.experts)
+
+
+def test_this_version_takes_a_gpu_where_it_is_asked_for() -> None:
+    there = simulate(f"{XEONS},gpu=rtx-4090", HERE)
+    unasked = make_plan(there.machine, FILES, QWEN, {}, there.profile)
+    assert unasked.value("devices") == [] and "--device cuda" in reason(unasked, "devices")
+    for wish in ({"devices": "cuda"}, {"gpu_experts": 4}, {"vram_budget": 0.9}, {"prefill_threshold": 2048}):
+        asked = make_plan(there.machine, FILES, QWEN, wish, there.profile)
+        assert asked.value("devices") == ["cuda:0"] and asked.value("gpu_experts") > 0
+    none = make_plan(there.machine, FILES, QWEN, {"deferred": 2}, there.profile)
+    assert none.value("deferred") == 0 and "puts off none" in reason(none, "deferred")
+    eight = make_plan(there.machine, FILES, known("Qwen/Qwen3-30B-A3B-FP8"), {"devices": "cuda"}, there.profile)
+    assert eight.value("prefill_threshold") is None and "in bfloat16" in reason(eight, "gpu_experts")
 
 
 def test_the_plan_survives_its_file(tmp_path: Any) -> None:

@@ -232,6 +232,16 @@ def test_memory_is_not_bound_to_a_node_that_is_barred() -> None:
     assert [pool["node"] for pool in plan(barred, spec()).value("pools")] == [None, 1]
 
 
+def test_nodes_that_are_smaller_than_their_part_are_told() -> None:
+    """32 nodes of 8 GiB, of which a user takes two for weights of 40 (kvcache-ai/ktransformers#2172)."""
+    many = machine(256, cores=64, smt=False, numa_nodes={n: (2 * n, 2 * n + 1) for n in range(32)})
+    nodes = {n: replace(node, memory=8 * GIB) for n, node in many.numa_nodes.items()}
+    two = plan(replace(many, numa_nodes=nodes), spec(40), nodes=[0, 1])
+    assert [pool["node"] for pool in two.value("pools")] == [0, 1]
+    assert "nodes 0, 1 are smaller than their part of 20.00 GiB" in reason(two, "pools")
+    assert "smaller" not in reason(plan(replace(many, numa_nodes=nodes), spec(40)), "pools")
+
+
 def test_each_cpu_of_every_node_has_a_thread_where_all_are_used() -> None:
     nodes = {0: (0, 1), 1: (2,), 2: (3, 4, 5, 6, 7)}
     pools = plan(machine(cores=8, smt=False, numa_nodes=nodes), spec()).value("pools")

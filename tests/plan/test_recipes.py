@@ -10,7 +10,8 @@ from kt_core.errors import Unsupported
 from kt_core.machine.simulate import simulate
 from kt_core.models import catalogue
 from kt_core.models.spec import from_config
-from kt_core.plan import devices, make_plan
+from kt_core.plan import make_plan
+from kt_core.plan.abilities import WHOLE
 from kt_core.types import Machine, ModelFiles, ModelSpec, Node, Plan
 
 GIB = 1 << 30
@@ -135,7 +136,7 @@ def planned(case: Case, *more: str) -> Plan:
         if option in done.words and name not in DECIDED:
             wishes[name] = int(done.words[done.words.index(option) + 1])
     files = ModelFiles(done.words[0], "", "safetensors", ())
-    return make_plan(there.machine, files, case.spec, wishes, there.profile, 0, devices.KINDS)
+    return make_plan(there.machine, files, case.spec, wishes, there.profile, 0, WHOLE)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -170,7 +171,7 @@ def test_the_number_that_the_recipe_gives_is_taken(wish: str) -> None:
     there = simulate(case.machine, HERE)
     done = flags.translate(flags.command_line(SERVER + case.command + " " + wish), OPTIONS)
     wishes = {**done.wishes, "threads": 64}
-    plan = make_plan(there.machine, ModelFiles("Q", "", "safetensors", ()), case.spec, wishes, None, 0, devices.KINDS)
+    plan = make_plan(there.machine, ModelFiles("Q", "", "safetensors", ()), case.spec, wishes, None, 0, WHOLE)
     assert plan.value("gpu_experts") == 32 and plan.value("threads") == 64 and len(plan.value("pools")) == 2
     assert plan.value("deferred") == 2
 

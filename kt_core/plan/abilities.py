@@ -1,0 +1,40 @@
+"""What an engine does with GPUs, as far as a plan must know it: this version's, and one that does all that is planned for."""
+
+from dataclasses import dataclass
+
+# Ways to store experts that a GPU can compute with as they are; what it cannot is decoded to bfloat16 there
+STORED = ("BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "GPTQ_INT4", "MXFP4", "MXFP8", "NVFP4")
+KINDS = ("cuda", "rocm", "xpu", "npu")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`kinds` of GPU (Gpu.kind) that it computes on, `most` of them together. `automatic`: it takes them unasked; else only
+    where the user's wishes are about GPUs. `stored`: methods whose weights lie there as stored. `streamed`: methods, and
+    formats of GGUF files, whose layers are copied for long prompts. `embedding`: whether that lies on the GPU too. `layers`:
+    streamed layers kept there, (as they are stored, in bfloat16). `work`: bytes that steps take at least, all counted."""
+
+    kinds: tuple[str, ...] = KINDS
+    most: int = 64
+    automatic: bool = True
+    stored: tuple[str, ...] = STORED
+    streamed: tuple[str, ...] = STORED
+    embedding: bool = False
+    layers: tuple[int, int] = (1, 0)
+    work: int = 0
+    defers: bool = True
+
+
+WHOLE = Engine()
+# kt_core/engine/placing.py and kt_core/operators/streamed.py; docs/hybrid.md says what is missing
+THIS = Engine(
+    kinds=("cuda",),
+    most=1,
+    automatic=False,
+    stored=("BF16",),
+    streamed=("BF16", "Q4_K"),
+    embedding=True,
+    layers=(2, 1),
+    work=1 << 30,
+    defers=False,
+)
