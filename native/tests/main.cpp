@@ -492,6 +492,7 @@ void test_fork() {
 }  // namespace
 
 #include "tests/attention.h"
+#include "tests/sampling.h"
 
 int main() {
     for (const Kernels* k : runnable_kernels()) std::printf("tier %s\n", k->name);
@@ -501,6 +502,7 @@ int main() {
         test_packing_is_the_same_bytes();
         test_decoding_is_the_same_bits();
         test_prefill_matches_the_decoded_product();
+        test_sampling();
     }
     test_layers_by_both_paths();
     test_attention();
