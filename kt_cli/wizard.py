@@ -18,7 +18,7 @@ from kt_core.errors import KTError, NotFound
 from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan
 
-KNOWN, OTHER, CANCEL, BACK = "known", "other", "cancel", "back"
+KNOWN, OTHER, CANCEL, BACK = "\0known", "\0other", "\0cancel", "\0back"  # no model can have such a name
 # decision that may be changed -> the option that does it
 CHANGED = {"context": "context", "threads": "threads"}
 # rows of the menu: what starts the server, with the option that does it, and what stands below the changes
@@ -61,24 +61,24 @@ def asked() -> list[str]:
         if chosen.startswith(profiles.MARK):
             return [chosen]
         try:
-            done = _start(Answers(chosen))
+            words = _start(Answers(chosen))
         except KTError as failure:
             output.error(failure)
             continue
-        if done != BACK:
-            return [] if done == CANCEL else shlex.split(done)
+        if words is not None:
+            return words
 
 
 def _model() -> str:
     """A model's name or path, a profile with its mark, or CANCEL."""
-    from kt_core.models import catalogue, registry, store
+    from kt_cli import found_models
+    from kt_core.models import catalogue
 
-    pulled = store.list_models()
     rows = [(t("wizard.profile", name=f"{profiles.MARK}{name}"), f"{profiles.MARK}{name}") for name in profiles.names()]
-    rows += [(t("wizard.installed", name=m.name, size=output.size(m.bytes)), m.name) for m in pulled]
-    here = {model.name.casefold() for model in pulled}
-    to_get = [entry for entry in registry.ENTRIES if entry.name.casefold() not in here]
-    rows += [(t("wizard.to_get", name=e.name, size=output.size(e.download)), e.name) for e in to_get]
+    for entry in found_models.entries():
+        size = output.size(entry["bytes"] if entry["pulled"] else entry["download_bytes"])
+        row = t("wizard.installed" if entry["pulled"] else "wizard.to_get", name=entry["name"], size=size)
+        rows += [(row, entry["name"])] if not entry["missing"] else []
     more = [(t("wizard.known"), KNOWN), (t("wizard.other"), OTHER), (t("wizard.cancel"), CANCEL)]
     chosen = choose.select(t("wizard.which"), rows + more)
     if chosen == KNOWN:
@@ -89,11 +89,14 @@ def _model() -> str:
     return chosen
 
 
-def _start(answers: Answers) -> str:
-    """The command line to run, BACK or CANCEL. Raises KTError for a model that is not right or does not fit."""
+def _start(answers: Answers) -> list[str] | None:
+    """The words of the command line, none when it was cancelled, None to go back to the models.
+
+    Raises KTError for a model that is not right or does not fit.
+    """
     files = _files(answers.model)
     if files is None:
-        return BACK
+        return None
     plan = launch.make_plan(files, {})
     shown = False
     while True:
@@ -102,9 +105,9 @@ def _start(answers: Answers) -> str:
             shown = True
         action = choose.select(t("wizard.what"), _menu(plan, answers))
         if action in (BACK, CANCEL):
-            return action
+            return None if action == BACK else []
         if action in STARTS:
-            return shlex.join([*answers.words(), *([f"--{action}"] if action else [])])
+            return [*answers.words(), *([f"--{action}"] if action else [])]
         if action == "plan":
             output.status(planned.decisions(plan))
         elif action == "host":

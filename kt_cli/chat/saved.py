@@ -87,7 +87,8 @@ def write(file: Path, model: str, messages: list[dict[str, Any]]) -> None:
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     text = json.dumps({"model": model, "messages": messages}, ensure_ascii=False, indent=2) + "\n"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.parent == folder():  # a folder that the user names is not made for a slip of the finger
+            file.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
             out.write(text)
         beside.replace(file)

@@ -35,13 +35,13 @@ def chat(
     no_save: Annotated[bool, typer.Option("--no-save", help="chat.no_save")] = False,
 ) -> None:
     once = prompt is not None or bool(file) or not sys.stdin.isatty()
-    question = answer.assembled(prompt, file or []) if once else ""
     if url is None and not once and not servers.running() and choose.can_ask() and choose.agree(t("chat.start_one")):
         start_one(ctx)
         return
     api, model, context = _where(url, model)
     options = answer.options(temperature, max_tokens)
     if once:
+        question = answer.assembled(prompt, file or [])
         with answer.advice("chat.too_long_once"):
             answer.once(api, model, question, system, options)
         return

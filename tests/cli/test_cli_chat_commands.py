@@ -257,6 +257,7 @@ def test_going_on_with_the_newest(server: FakeServer, env: dict[str, str], chat:
     assert len(saved.newest(5)) == 1
 
 
+@pytest.mark.full
 def test_which_of_several_servers(env: dict[str, str], kt: Run) -> None:
     first, second = detached(kt), detached(kt)
     shown = Screen(f"{sys.executable} -m kt_cli chat", env)

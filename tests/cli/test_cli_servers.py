@@ -210,6 +210,7 @@ def test_logs(kt: Run, here: Run, env: dict[str, str]) -> None:
     assert other.code == 4 and "tiny" in other.err
 
 
+@pytest.mark.full
 def test_follow_ends_with_ctrl_c(kt: Run, env: dict[str, str]) -> None:
     detached(kt)
     child = pexpect.spawn(sys.executable, ["-m", "kt_cli", "logs", "-f"], env=env, encoding="utf-8", timeout=20)

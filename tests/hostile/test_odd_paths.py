@@ -3,7 +3,7 @@
 import pytest
 
 from kt_cli import client
-from kt_cli.commands import chat
+from kt_cli.chat import commands, session
 
 ODD = {"long": "x" * 5000, "nobody": "~nobody-at-all/x", "missing": "/nowhere/x"}
 
@@ -28,11 +28,10 @@ def test_folders_of_the_environment(kt, name, args):
 @pytest.mark.parametrize("name", [*ODD.values(), "a\0b"], ids=[*ODD, "zero"])
 def test_saving_a_chat(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    talk = chat.Chat(
-        client.Api("http://127.0.0.1:1"), "m", client.Options(), "", True, [{"role": "user", "content": "x"}]
-    )
-    chat._command(talk, f"/save {name}")
+    api, messages = client.Api("http://127.0.0.1:1"), [{"role": "user", "content": "x"}]
+    talk = session.Chat(api, "m", client.Options(), "", messages=messages)
+    commands.run(talk, f"/save {name}")
     assert "cannot be written" in capsys.readouterr().err
     talk.messages[0]["content"] = "\udcff"
-    chat._command(talk, "/save half.json")
+    commands.run(talk, "/save half.json")
     assert "cannot be written" in capsys.readouterr().err and not list(tmp_path.iterdir())

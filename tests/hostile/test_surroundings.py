@@ -90,7 +90,7 @@ def test_a_url_that_cannot_be_one(url):
 def test_an_api_key_beyond_ascii_opens_ones_own_server(key):
     server = Running(State("tiny", (key,), Engine(tinymodel.runner(), tinymodel.tokenizer())))
     try:
-        assert client.models(client.Api(server.url, key)) == ["tiny"]
+        assert list(client.models(client.Api(server.url, key))) == ["tiny"]
     finally:
         server.close()
 
