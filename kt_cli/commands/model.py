@@ -1,6 +1,8 @@
 """`kt model`: what is on this disk, fetching and deleting."""
 
+import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -97,7 +99,7 @@ def _entries() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for pulled in store.list_models():
         known = registry.find(pulled.name)
-        about = t(known.description) if known else ""
+        about = t(known.description) if known else _made_of(pulled.path)
         form = _format(pulled.path)
         found.append(
             {
@@ -126,6 +128,15 @@ def _entries() -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _made_of(folder: Path) -> str:
+    """What `kt quant` made the folder of; empty for others, damaged labels included."""
+    try:
+        label = json.loads((folder / "kt.json").read_text(encoding="utf-8"))
+        return t("model.made_of", method=label["method"], source=label["source"]["path"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _format(folder: Any) -> str:

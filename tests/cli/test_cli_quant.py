@@ -64,6 +64,7 @@ def test_a_plan_then_a_folder_that_goes_by_its_name(kt: Run, folder: Path, tmp_p
     out = Path(done.out.strip())
     assert out == Path(plan["out"])
     assert sum(path.stat().st_size for path in out.iterdir()) == plan["after"]
+    assert f"int4 of {folder}" in kt("model", "list", "--pulled").out.replace("\n    ", "")
     assert kt("quant", str(folder), "-m", "int8", "--out", str(tmp_path / "elsewhere")).code == 0
     assert kt("model", "list", "--pulled", "-q").out.split() == ["elsewhere", "source-int4"]
     removed = kt("model", "rm", "elsewhere", "-y")
