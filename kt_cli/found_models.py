@@ -1,5 +1,6 @@
 """Models on this disk: what a folder tree holds, and what `kt model list` shows of each."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,8 +82,17 @@ def entries() -> list[dict[str, Any]]:
 
 def _pulled(model: store.Pulled) -> dict[str, Any]:
     known = registry.find(model.name)
-    about = t(known.description) if known else ""
+    about = t(known.description) if known else _made_of(model.path)
     return _entry(model.name, bytes=model.bytes, format=_format(model.path), about=about, path=model.path)
+
+
+def _made_of(folder: Path) -> str:
+    """What `kt quant` made the folder of; empty for others, damaged labels included."""
+    try:
+        label = json.loads((folder / "kt.json").read_text(encoding="utf-8"))
+        return t("model.made_of", method=label["method"], source=label["source"]["path"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _own(known: catalogue.Known) -> dict[str, Any]:

@@ -42,8 +42,9 @@ STAGES = {
     "start": "output.stage_start",
     "tokenizer": "output.stage_tokenizer",
     "weights": "output.stage_weights",
+    "evaluate": "output.stage_evaluate",
 }
-UNITS = {"modules": "output.unit_modules"}
+UNITS = {"modules": "output.unit_modules", "tokens": "output.unit_tokens"}
 
 
 @dataclass

@@ -180,4 +180,5 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "model.column_size": ("SIZE", "大小"),
     "model.column_format": ("FORMAT", "格式"),
     "model.column_about": ("ABOUT", "说明"),
+    "model.made_of": ("{method} of {source}", "{source} 的 {method}"),
 }

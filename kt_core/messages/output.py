@@ -13,4 +13,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "output.stage_tokenizer": ("Reading the tokenizer", "读取分词器"),
     "output.stage_weights": ("Loading weights", "加载权重"),
     "output.unit_modules": ("modules", "个模块"),
+    "output.stage_evaluate": ("Judging", "评估"),
+    "output.unit_tokens": ("tokens", "token"),
 }

@@ -61,5 +61,5 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Quantising failed.\n{reason}\nThe same command goes on where it was.",
         "量化失败。\n{reason}\n再次运行同一命令会从中断处继续。",
     ),
-    "quantise.stage": ("write", "写入"),
+    "quantise.stage": ("Writing", "写入"),
 }

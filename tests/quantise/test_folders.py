@@ -129,6 +129,24 @@ def test_back_to_bfloat16_and_between_methods(folder, quantised):
     assert max(off.values()) < 0.007
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_every_quantised_form_is_a_source(way, tmp_path, quantised, monkeypatch):
+    """Back to bfloat16 from whatever a folder holds, some rows at a time."""
+    monkeypatch.setattr(write, "AT_ONCE", 1 << 14)
+    torch.manual_seed(1)
+    written, decoded = WAYS[way].write(torch.randn(320, 256) * 0.1)
+    source = tmp_path / "source"
+    source.mkdir()
+    module = "model.layers.0.self_attn.q_proj"
+    save_file({f"{module}.{key}": tensor.contiguous() for key, tensor in written.items()}, source / "model.safetensors")
+    config = {"model_type": "llama", "num_hidden_layers": 1, "quantization_config": WAYS[way].settings}
+    (source / "config.json").write_text(json.dumps(config))
+    out = quantised(source, "bf16")
+    found = stored(out)[f"{module}.weight"]
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, decoded.bfloat16(), rtol=2**-7 if "nvfp4" in way else 0, atol=0)
+
+
 def test_stacked_experts_become_single_ones(tmp_path, quantised):
     """gpt-oss has gate and up row by row in stacks of MXFP4."""
     prefix, tensors, values = "model.layers.0.mlp.experts", {}, {}

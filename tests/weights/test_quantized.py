@@ -93,6 +93,21 @@ def test_the_spec_counts_weights_and_bytes(tmp_path, name):
     assert set(spec.formats) <= set(KERNEL_FORMATS)  # so a plan takes it
 
 
+@pytest.mark.parametrize(("group", "scale_type"), [(32, torch.float16), (64, torch.bfloat16), (160, torch.float16)])
+def test_packed_int8_becomes_q8_0(tmp_path, group, scale_type):
+    """Groups of a multiple of 32, with scales that float16 can hold; others are refused."""
+    args = {"num_bits": 8, "type": "int", "strategy": "group", "group_size": group, "symmetric": True, "dynamic": False}
+    tensors, decoded = compressed(matrix(), "pack-quantized", args, scale_type)
+    groups = {"group_0": {"targets": ["Linear"], "weights": args}}
+    settings = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}
+    found = opened(tmp_path, module(tensors), settings).matrix(f"{MODULE}.weight")
+    assert found.format == "Q8_0"
+    np.testing.assert_array_equal(decode_matrix(found), decoded.numpy())
+    tensors["weight_scale"] = (tensors["weight_scale"].float() * 2.0**-24).to(torch.bfloat16)
+    with pytest.raises(Unsupported, match="float16"):
+        opened(tmp_path, module(tensors), settings).matrix(f"{MODULE}.weight")
+
+
 def test_stacked_fp8_experts(tmp_path):
     """Fused as transformers saves them: [E, 2I, H] with blocks that end at each expert."""
     experts = [(fp8_block(matrix(e, 512, 192)), fp8_block(matrix(9 + e, 192, 256))) for e in range(3)]
