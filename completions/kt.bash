@@ -67,10 +67,11 @@ _kt() {
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
-        'kt sft') words='train init merge chat --json --quiet -q --color --help -h' ;;
+        'kt sft') words='train init merge export chat --json --quiet -q --color --help -h' ;;
         'kt sft train') words='--dry-run --json --quiet -q --color --help -h' ;;
         'kt sft init') words='--output -o --json --quiet -q --color --help -h' ;;
         'kt sft merge') words='--base --json --quiet -q --color --help -h' ;;
+        'kt sft export') words='--json --quiet -q --color --help -h' ;;
         'kt sft chat') words='--base --system -s --temperature -t --max-tokens --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
