@@ -18,8 +18,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "没有适用于权重格式 {format} 的 CPU 内核。\n已支持的格式：{known}。\n请使用上述格式的模型文件。",
     ),
     "kernels.sft": (
-        'The CPU experts cannot be trained yet.\nmode="sft" was asked for; this version computes forward only.\nUse mode="inference".',
-        'CPU 专家尚不支持训练。\n请求了 mode="sft"；此版本只支持前向计算。\n请使用 mode="inference"。',
+        'KTMoEWrapper computes forward only.\nmode="sft" was asked for; experts are trained through another function.\nUse kt_core.kernels.training.train, or the command: kt sft train',
+        'KTMoEWrapper 只支持前向计算。\n请求了 mode="sft"；专家的训练由另一个函数完成。\n请使用 kt_core.kernels.training.train，或命令：kt sft train',
     ),
     "kernels.cpu_save": (
         "cpu_save is not available.\nNo packed weights are written: they are packed from the checkpoint at each load.\nLeave cpu_save at False.",

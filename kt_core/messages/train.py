@@ -129,6 +129,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "val_size 要求保留 {rows} 行中的 {count} 行。\n将没有可训练的数据。\n请减小 val_size。",
     ),
     "train.coverage": ("Trains {count} parameters: {layers}", "训练 {count} 个参数：{layers}"),
+    "train.peft_partial": (
+        "PEFT will leave out the additions to shared and dense feed-forward layers; kt sft merge and kt sft chat read all of them.",
+        "PEFT 会忽略共享层与稠密前馈层的增量；kt sft merge 和 kt sft chat 会全部读取。",
+    ),
     "train.no_target": (
         "lora_target {name} is in no layer of this model.\nIt has: {known}.\nCorrect lora_target.",
         "此模型中没有名为 {name} 的 lora_target 层。\n可用的有：{known}。\n请更正 lora_target。",

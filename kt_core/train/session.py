@@ -111,6 +111,8 @@ def prepared(s: Settings, files: ModelFiles, events: Events) -> tuple[Any, dict[
     set_seed(s.seed)
     shape = lora.Shape(s.lora_rank, s.scale, s.lora_dropout, s.keep_activations)
     counts = lora.adapt(model, s.lora_target, shape)
+    if lora.EXPERTS in counts and counts.keys() & {f"{part}_proj" for part in lora.PARTS}:
+        events.emit("warning", what=t("train.peft_partial"))
     model.config.use_cache = False
     total = sum(p.numel() for p in lora.trainable(model).values())
     layers = ", ".join(f"{kind} x{count}" for kind, count in counts.items())

@@ -65,11 +65,6 @@ def test_mistakes_have_words_and_codes(kt: Run, folder: Path) -> None:
         (("train", str(folder / "none.yaml")), 4, "kt sft init"),
         (("train", str(folder / "bad.yaml")), 2, "lora_rank"),
         (("train", str(folder / "full.yaml")), 7, "finetuning_type full"),
-        (
-            ("train", str(folder / "full.yaml"), "finetuning_type=lora", "model_name_or_path=nothing-of-this-name"),
-            4,
-            "nothing-of",
-        ),
         (("merge", str(folder), str(folder / "x")), 4, "no adapter"),
         (("chat", str(folder)), 4, "no adapter"),
     ):
