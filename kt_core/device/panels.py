@@ -12,16 +12,43 @@ import torch
 
 ROWS = 16
 SUPER = 256  # values of a super-block
-Q4_K_BYTES = 2304  # of a step of 16 super-blocks
+GROUP = 32  # values of a group
+Q4_K_BYTES, Q6_K_BYTES = 2304, 3360  # of a step of 16 super-blocks
+SCALES = (torch.float32, torch.float16, torch.bfloat16)  # the first kinds that the kernels number, from 1 on
+AT_ONCE = 16  # of the first dimension
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
 
 def decode(format: str, panels: torch.Tensor, cols: int, dtype: torch.dtype) -> torch.Tensor:
-    """panels uint8 [..., bytes of a panel] to [..., 16, cols] of dtype. Raises KeyError for a format that is not in DECODERS."""
+    """panels uint8 [N, ..., bytes of a panel] to [N, ..., 16, cols] of dtype. Raises KeyError for a format that is not in
+    DECODERS."""
     if format == "Q4_K" and panels.is_cuda and find_spec("triton"):
         from kt_core.device.unpacking import q4_k
 
         return q4_k(panels, cols, dtype)
-    return DECODERS[format](panels, cols).to(dtype)
+    out = torch.empty(*panels.shape[:-1], ROWS, cols, dtype=dtype, device=panels.device)
+    for place, part in zip(out.split(AT_ONCE), panels.split(AT_ONCE), strict=True):  # float32 in between takes memory
+        place.copy_(DECODERS[format](part, cols))
+    return out
+
+
+def _as(part: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return part.contiguous().view(dtype)
+
+
+def _halves(part: torch.Tensor) -> torch.Tensor:
+    return _as(part, torch.float16).float()
+
+
+def _nibbles(part: torch.Tensor) -> torch.Tensor:
+    """[..., 256] to [..., 4, 2, 16, 4]: of each eight values of a row, the first four are in low nibbles."""
+    bytes_ = part.unflatten(-1, (4, ROWS, 4))
+    return torch.stack((bytes_ & 15, bytes_ >> 4), -3)
+
+
+def _ordered(values: torch.Tensor) -> torch.Tensor:
+    """[..., steps, vectors, 16, 4] to [..., 16, K]: a vector has four values of each row."""
+    return values.movedim(-2, -4).flatten(-3)
 
 
 def _pairs(panels: torch.Tensor, cols: int) -> torch.Tensor:
@@ -37,20 +64,96 @@ def _singles(panels: torch.Tensor, cols: int) -> torch.Tensor:
 
 def _q4_k(panels: torch.Tensor, cols: int) -> torch.Tensor:
     """w = d * scale * q - dmin * min. A step: 16 d, 16 dmin, float16; 12 arrays of 16 bytes with 8 scales and 8 minimums of six
-    bits; for each of 8 groups of 32 values nibbles [4][16][4], the low ones before the high ones in each eight."""
+    bits; for each of 8 groups of 32 values its nibbles."""
     steps = panels.unflatten(-1, (cols // SUPER, Q4_K_BYTES))
-    d, dmin = steps[..., :64].contiguous().view(torch.float16).float().unflatten(-1, (2, ROWS)).unbind(-2)
+    d, dmin = _halves(steps[..., :64]).unflatten(-1, (2, ROWS)).unbind(-2)
     first, second, high = steps[..., 64:256].unflatten(-1, (3, 4, ROWS)).unbind(-3)
     numbers = [first & 15, first >> 4, second & 15, second >> 4]  # [..., 4, 16] each
     numbers = [low | ((high >> 2 * place & 3) << 4) for place, low in enumerate(numbers)]
     scales, minimums = (torch.cat(pair, -2).float() for pair in (numbers[:2], numbers[2:]))  # [..., 8, 16]
-    nibbles = steps[..., 256:].unflatten(-1, (8, 4, ROWS, 4))
-    values = torch.stack((nibbles & 15, nibbles >> 4), -3).float()  # [..., 8 groups, 4, 2, 16 rows, 4]
-    scales, minimums = (
-        part[..., None, None, :, None] for part in (d[..., None, :] * scales, dmin[..., None, :] * minimums)
-    )
-    rows = scales * values - minimums
-    return rows.movedim(-2, -6).flatten(-5)  # from [..., steps, groups, 4, 2, 16 rows, 4]
+    scales, minimums = d[..., None, :] * scales, dmin[..., None, :] * minimums
+    values = _nibbles(steps[..., 256:].unflatten(-1, (8, 256))).flatten(-4, -3).float()  # [..., 8 groups, 8, 16, 4]
+    return _ordered((scales[..., None, :, None] * values - minimums[..., None, :, None]).flatten(-4, -3))
 
 
-DECODERS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {"BF16": _pairs, "F32": _singles, "Q4_K": _q4_k}
+def _q6_k(panels: torch.Tensor, cols: int) -> torch.Tensor:
+    """w = d * scale * (q - 32). A step: 16 d, float16; 16 scales of each row, int8; for each of 8 groups nibbles and the upper two
+    bits, four vectors of them in a byte."""
+    steps = panels.unflatten(-1, (cols // SUPER, Q6_K_BYTES))
+    scales = _as(steps[..., 32:288], torch.int8).float().unflatten(-1, (16, ROWS))
+    scales = _halves(steps[..., :32])[..., None, :] * scales  # for 16 values of a row each
+    groups = steps[..., 288:].unflatten(-1, (8, 384))
+    low = _nibbles(groups[..., :256]).flatten(-4, -3)  # [..., 8 groups, 8, 16, 4]
+    planes = groups[..., 256:].unflatten(-1, (2, ROWS, 4))
+    upper = torch.stack([planes >> 2 * place & 3 for place in range(4)], -3).flatten(-4, -3)
+    values = (low | upper << 4).float() - 32
+    fours = values.unflatten(-3, (2, 4)).flatten(-5, -4)  # [..., 16 sub-blocks, 4, 16, 4]
+    return _ordered((scales[..., None, :, None] * fours).flatten(-4, -3))
+
+
+def _q8_0(panels: torch.Tensor, cols: int) -> torch.Tensor:
+    """w = d * (q - 128). A step of 32 values: 16 d, float16; q."""
+    steps = panels.unflatten(-1, (cols // GROUP, 544))
+    values = steps[..., 32:].unflatten(-1, (8, ROWS, 4)).float() - 128
+    return _ordered(_halves(steps[..., :32])[..., None, :, None] * values)
+
+
+def _q4_0(panels: torch.Tensor, cols: int) -> torch.Tensor:
+    """w = d * (q - 8). A step of 32 values: 16 d, float16; nibbles."""
+    steps = panels.unflatten(-1, (cols // GROUP, 288))
+    values = _nibbles(steps[..., 32:]).flatten(-4, -3).float() - 8
+    return _ordered(_halves(steps[..., :32])[..., None, :, None] * values)
+
+
+def _mxfp4(panels: torch.Tensor, cols: int) -> torch.Tensor:
+    """w = 2^(e - 127) * v, v of E2M1. A step of 32 values: 16 e; nibbles."""
+    steps = panels.unflatten(-1, (cols // GROUP, 272))
+    table = torch.tensor(E2M1, device=panels.device)
+    values = table[_nibbles(steps[..., 16:]).flatten(-4, -3).int()]
+    return _ordered(torch.ldexp(values, steps[..., None, :ROWS, None].int() - 127))
+
+
+def _fp8(panels: torch.Tensor, cols: int) -> torch.Tensor:
+    """w = row scale * scale * v, v of E4M3. A panel: 16 row scales, float32; for every 2048 columns 16 scales, one of each 128,
+    and the values, of four columns [4][2][4][2]: row / 4, column / 2, row % 4, column % 2."""
+    rows, parts, at = _as(panels[..., :64], torch.float32), [], 64
+    for begin in range(0, cols, 2048):
+        count = min(2048, cols - begin)
+        scales = _as(panels[..., at : at + 64], torch.float32).repeat_interleave(128, -1)[..., None, :count]
+        values = _as(panels[..., at + 64 : at + 64 + ROWS * count], torch.float8_e4m3fn).float()
+        fours = values.unflatten(-1, (count // 4, 4, 2, 4, 2)).movedim((-4, -2), (-5, -4))
+        parts.append(scales * fours.flatten(-3).flatten(-3, -2))
+        at += 64 + ROWS * count
+    return rows[..., None] * torch.cat(parts, -1)
+
+
+def _int4(panels: torch.Tensor, cols: int) -> torch.Tensor:
+    """w = scale * (q - zero). A panel: 64 bytes that begin with the group's size, the kind of scales and whether there are zero
+    points, the same in all panels; for each group 16 scales, 16 int8 of -zero if there are any (else it is 8), nibbles."""
+    head = panels.flatten(0, -2)[0, :8].tolist()
+    group, dtype, zeros = head[0] | head[1] << 8 | head[2] << 16, SCALES[head[4] - 1], bool(head[5])
+    groups = panels[..., 64:].unflatten(-1, (cols // group, -1))
+    at = ROWS * dtype.itemsize
+    scales = _as(groups[..., :at], dtype).float()
+    values = (
+        _nibbles(groups[..., at + ROWS * zeros :].unflatten(-1, (-1, 256))).flatten(-5, -3).float()
+    )  # [..., vectors, 16, 4]
+    less = _as(groups[..., at : at + ROWS], torch.int8).float()[..., None, :, None] if zeros else -8.0
+    return _ordered(scales[..., None, :, None] * (values + less))
+
+
+DECODERS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "BF16": _pairs,
+    "F32": _singles,
+    "Q4_K": _q4_k,
+    "Q6_K": _q6_k,
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+    "MXFP4": _mxfp4,
+    "MXFP4_HF": _mxfp4,
+    "FP8_BLOCK": _fp8,
+    "FP8_CHANNEL": _fp8,
+    "INT4": _int4,
+    "GPTQ": _int4,
+    "AWQ": _int4,
+}

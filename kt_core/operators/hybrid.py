@@ -61,7 +61,8 @@ class HybridExperts(Experts):
         resident = self.resident
         if resident and len(self.on_device) == self.num_experts:
             return resident(hidden, ids, weights).to(hidden.dtype)
-        if self.streamed and self.streamed.takes(len(hidden)):
+        captured = self.crossing.relay is not None  # a graph's few rows are not worth the copies
+        if self.streamed and not captured and self.streamed.takes(len(hidden)):
             there = self.streamed(hidden, ids, weights)
             return (there if resident is None else resident(hidden, ids, weights) + there).to(hidden.dtype)
         self.crossing.send(hidden, ids, weights)

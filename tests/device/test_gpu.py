@@ -2,6 +2,7 @@
 
 Computed in float32 there, every placement, graph and streamed prompt must give what transformers gives on the CPU, up to the
 order of sums; as it runs otherwise, in bfloat16, the distributions must be as near as bfloat16 modules of transformers come.
+Bounds are twice what was seen on an H200.
 """
 
 import pytest
@@ -9,14 +10,14 @@ import torch
 from families import save
 from references import TINY, from_folder, save_tiny
 from stepping import Driver
-from test_hybrid import F32_BOUND, FAMILIES, PROMPTS, runner_of, stepped
+from test_hybrid import FAMILIES, PROMPTS, runner_of, stepped
 
 from kt_core.device import found, open_device
 
 GPUS = list(found())
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not GPUS, reason="torch finds no GPU here")]
-# Sums of hundreds of float32 products in another order, through three layers, on both sides of the link
-GPU_BOUND = 3 * F32_BOUND
+# Float32 sums in another order, through three layers, on both sides of the link: 3.8e-6 of the largest logit seen
+GPU_BOUND = 8e-6
 
 
 def gpu(dtype=torch.float32):
@@ -70,8 +71,7 @@ def test_graphs_that_ask_by_functions(case, monkeypatch):
 @pytest.mark.parametrize("captured", [(), (1, 2)], ids=["plain", "graphs"])
 @pytest.mark.parametrize("experts", [0, 2, 99], ids=["none", "some", "all"])
 def test_bfloat16(case, experts, captured):
-    """transformers' own modules in bfloat16 on the same GPU are the measure: three times as far may ours be, since a router's near
-    ties turn; never further than a mean KL of 0.05."""
+    """transformers' own modules in bfloat16 on the same GPU are the measure: 1.05 times as far was seen, 1.6e-3 at most."""
     folder, prompts, expected = case
     runner, _ = runner_of(folder, experts, 6, captured, gpu(torch.bfloat16))
     theirs = from_folder(folder).to(GPUS[0], torch.bfloat16)
@@ -79,7 +79,7 @@ def test_bfloat16(case, experts, captured):
         other = theirs(torch.tensor([prompts[0]], device=GPUS[0])).logits[0].float().cpu()
     ours, reference = divergence(stepped(runner, prompts)[0], expected[0]), divergence(other, expected[0])
     print(f"KL {ours:.1e}, transformers' own {reference:.1e}")
-    assert ours < max(3 * reference, 1e-3) and ours < 0.05
+    assert ours < 2 * reference and ours < 3.2e-3
 
 
 def divergence(ours, expected):

@@ -115,8 +115,13 @@ class Graphs:
             return result
         found.inputs.copy_(_row(step, size, pages))
         launched = self._launcher.submit(self._launch, found.graph)
-        if self._crossing.by_words:
-            found.relay.serve()
+        try:
+            if self._crossing.by_words:
+                found.relay.serve()
+        except RuntimeError:
+            if launched.done():  # it has failed as well, and is the cause
+                launched.result()
+            raise
         launched.result()
         result = found.result[:count].cpu()
         found.relay.check()
