@@ -33,8 +33,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{device} 的内存已满。\n{reason}\n请减少 --gpu-experts，或使用更小的 --context 或 --max-running。",
     ),
     "device.placement": (
-        "There is no placement {placement}.\nKnown: {known}.\nChoose one of them with --placement.",
-        "没有名为 {placement} 的放置方式。\n可用：{known}。\n请用 --placement 选择其中之一。",
+        "There is no placement {placement}.\nKnown: {known}.\nChoose one of them with --kt-expert-placement-strategy.",
+        "没有名为 {placement} 的放置方式。\n可用：{known}。\n请用 --kt-expert-placement-strategy 选择其中之一。",
     ),
     "device.statistics": (
         "The statistics in {path} are of another model.\nThey count {found} layers and experts, and the model has {expected}.\nGive a file of this model, or leave --init-expert-location out.",
@@ -42,7 +42,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "device.statistics_file": (
         "{path} holds no statistics of experts.\n{reason}\nGive a file that counts [stretches, layers, experts], or leave --init-expert-location out.",
-        "{path} 中没有专家的统计。\n{reason}\n请提供计数 [段, 层, 专家] 的文件，或去掉 --init-expert-location。",
+        "{path} 中没有专家的统计。\n{reason}\n请提供计数 [stretches, layers, experts] 的文件，或去掉 --init-expert-location。",
     ),
     "device.no_register": (
         "copies from the CPU's own memory have never been tried on devices of the kind {kind}",

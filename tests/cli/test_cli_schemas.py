@@ -96,7 +96,7 @@ def test_check_sees_what_it_should() -> None:
 
 def test_every_command_is_here() -> None:
     """A command that comes later has its document described too. Measurements, jobs and planning have tests of their own."""
-    own = {"microbench", "bench", "quant", "sft"}
+    own = {"microbench", "bench", "tune", "quant", "sft"}
     words = {
         " ".join(node.words) for node in tree.walk() if node.words and not node.is_group and node.words[0] not in own
     }
