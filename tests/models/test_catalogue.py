@@ -229,8 +229,8 @@ def test_what_is_said_exists() -> None:
 def test_a_model_that_only_the_hub_has() -> None:
     with pytest.raises(NotFound) as caught:
         models.resolve("r1")
-    assert "deepseek-ai/DeepSeek-R1-0528" in str(caught.value) and "kt model pull DeepSeek-R1" in str(caught.value)
-    with pytest.raises(NotFound, match="kt model pull"):
+    assert "deepseek-ai/DeepSeek-R1-0528" in str(caught.value) and "kt model pull DeepSeek-R1-0528" in str(caught.value)
+    with pytest.raises(NotFound, match="DeepSeek-R1-0528 is not on this disk"):
         store.pull("r1", lambda *_: None)
     with pytest.raises(NotFound, match="deepseek-v3"):
         models.resolve("deepsek-v3")
