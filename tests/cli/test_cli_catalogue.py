@@ -107,7 +107,6 @@ def test_scan_sees_what_it_should() -> None:
 FOREIGN = {  # options of other programs, in commands that texts quote
     "pip install": {"--force-reinstall", "--no-deps", "--no-build-isolation", "-e"},
     "llama-gguf-split": {"--merge"},
-    "hf download": {"--local-dir"},
     "python -m kt_cli": {"--write"},
     "python -m kt_core.server": {"--plan", "--events-fd"},
     "python -m kt_core.bench": {"--job", "--events-fd", "--write"},
