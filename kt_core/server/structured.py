@@ -9,7 +9,7 @@ from kt_core.errors import UsageError
 from kt_core.server.bodies import Body
 from kt_core.types import Format
 
-Schema = dict[str, Any] | bool
+Schema = dict[str, Any] | StrictBool  # 0 and "no" are none
 _OBJECT = {"type": "object"}
 _GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 

@@ -147,6 +147,7 @@ def test_official_client_parses(server):
         ({"grammar": "root ::= ("}, "Expected"),
         ({"guided_grammar": "start: other"}, "other"),
         ({"guided_json": {"enum": ["x" * 1000] * 1100}}, "characters"),
+        ({"json_schema": 0}, "dictionary"),
         ({"guided_regex": "a", "guided_choice": ["b"]}, "only one"),
         ({"response_format": form(), "grammar": 'root ::= "a"'}, "only one"),
     ],
