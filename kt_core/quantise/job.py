@@ -43,7 +43,6 @@ class Job:
     only: str = ALL
     overrides: tuple[Override, ...] = ()
     threads: int = 1
-    importance: str = ""  # a file of statistics; "": all columns count alike
     dry_run: bool = False
 
     @property

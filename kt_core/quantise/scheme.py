@@ -3,7 +3,7 @@
 import re
 
 from kt_core.formats import FORMATS
-from kt_core.quantise.job import ALL, EXPERTS, KEEP, OTHER, Job
+from kt_core.quantise.job import ALL, EXPERTS, KEEP, OTHER, TYPES, Job
 from kt_core.quantise.methods import Scheme
 from kt_core.quantise.methods.fp8 import BLOCK
 from kt_core.quantise.source import OUTSIDE, Weight, is_plain
@@ -46,7 +46,11 @@ def of_folder(weight: Weight, job: Job) -> Scheme | None:
 def of_gguf(weight: Weight, job: Job, layers: int, tied: bool) -> str:
     """The type of a tensor in a GGUF file; "" for one whose bytes are right as they are."""
     kind = _type(weight, job, layers, tied)
-    return "" if kind == weight.format and weight.order is None else kind
+    if kind != weight.format:
+        return kind
+    if weight.order is None:
+        return ""
+    return kind if kind in TYPES else "F32"  # rows that change their places are written anew
 
 
 def _type(weight: Weight, job: Job, layers: int, tied: bool) -> str:
@@ -55,9 +59,9 @@ def _type(weight: Weight, job: Job, layers: int, tied: bool) -> str:
         return "F32"
     for override in job.overrides:
         if re.search(override.pattern, weight.name):
-            return _fitting(_plain_or_stored(weight) if override.method == KEEP else override.method, weight)
+            return _kept(weight) if override.method == KEEP else _fitting(override.method, weight)
     if weight.part in LAYER_PARTS and weight.part not in _PARTS[job.only]:
-        return _plain_or_stored(weight)
+        return _kept(weight)
     kind = _GGUF.get(job.method, job.method)
     if job.method in _MIXED and (
         weight.part == "head"
@@ -68,14 +72,10 @@ def _type(weight: Weight, job: Job, layers: int, tied: bool) -> str:
     return _fitting(kind, weight)
 
 
-def _plain_or_stored(weight: Weight) -> str:
-    """bfloat16 for what GGUF cannot hold as it is stored: only a GGUF file's own types can go over."""
-    stored = weight.format if weight.format in ("F32", "BF16") else ""
-    return stored or ("" if weight.name.startswith(("blk.", "token_embd", "output")) and _is_ggml(weight) else "BF16")
-
-
-def _is_ggml(weight: Weight) -> bool:
-    return weight.format in FORMATS and FORMATS[weight.format].ggml_id is not None
+def _kept(weight: Weight) -> str:
+    """The form that it is stored in, where GGUF has it too; else bfloat16."""
+    known = weight.format in FORMATS and FORMATS[weight.format].ggml_id is not None
+    return weight.format if known else "BF16"
 
 
 def _needs_more(layer: int, layers: int) -> bool:
@@ -87,4 +87,4 @@ def _needs_more(layer: int, layers: int) -> bool:
 def _fitting(kind: str, weight: Weight) -> str:
     if kind in _FALLBACK and weight.cols % _SUPER:
         kind = _FALLBACK[kind]
-    return kind if kind in ("", "F32", "BF16") or weight.cols % GROUP == 0 else "BF16"
+    return kind if kind in ("F32", "BF16") or weight.cols % GROUP == 0 else "BF16"

@@ -120,6 +120,22 @@ def test_types_of_single_tensors_and_what_is_left_alone(folder, quantised):
     assert types["blk.1.attn_q.weight"] == "BF16" and types["blk.1.ffn_up_exps.weight"] == "Q4_K"
 
 
+@pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])
+def test_what_is_left_alone_is_in_the_order_of_the_family(stored, tmp_path, folder, quantised):
+    """llama's queries and keys change the places of their rows even where their numbers stay as they are."""
+    source = folder("mixtral")
+    built = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    if stored == "float16":
+        built.half().save_pretrained(source)
+        built.float()
+    exact = quantised(source, "int8", out="eight") if stored == "int8" else source
+    types, values = read(quantised(exact, "Q6_K", only="experts"))
+    expected = tiny_models.gguf_tensors("mixtral", built)["blk.1.attn_q.weight"]
+    off = np.linalg.norm(values["blk.1.attn_q.weight"] - expected) / np.linalg.norm(expected)
+    assert off < (0.007 if stored == "int8" else 1e-7)
+    assert types["blk.1.attn_q.weight"] == {"bfloat16": "BF16", "float16": "F32", "int8": "Q8_0"}[stored]
+
+
 def test_bytes_that_are_right_already_go_over_as_they_are(folder, quantised):
     first = quantised(folder("qwen3moe", hidden_size=96), "Q8_0", out="first")
     second = quantised(next(first.glob("*.gguf")), "Q8_0", overrides=("attn_k=Q4_1",), out="second")
