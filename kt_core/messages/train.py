@@ -14,13 +14,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "未知的设置：{setting}。\n最接近的已知设置是：{near}。\n请更正名称或删除该行；全部名称见 docs/sft.md。",
     ),
     "train.bad_word": (
-<<<<<<< HEAD
-        "Not a setting: {word}.\nSettings after the file are written key=value.\nExample: learning_rate=1e-5.",
-        "这不是设置：{word}。\n文件之后的设置应写成 key=value。\n例如：learning_rate=1e-5。",
-=======
         "Not a setting: {word}.\nSettings after the file are written key=value.\nAn example is learning_rate=1e-5.",
         "这不是设置：{word}。\n文件之后的设置应写成 key=value。\n例如 learning_rate=1e-5。",
->>>>>>> wt-sft
     ),
     "train.type": (
         "{setting} cannot be {value}.\nIts type is {type}.\nCorrect the value.",
@@ -47,21 +42,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "不支持 pref_loss {loss}。\n已支持的损失：{known}。\n请将 pref_loss 设为其中之一。",
     ),
     "train.packed_pairs": (
-<<<<<<< HEAD
-        "Preference pairs are not packed.\nBoth answers of a pair are rows of their own.\nSet packing: false.",
-        "偏好数据不支持打包。\n每对中的两个回答各占一行。\n请设置 packing: false。",
-    ),
-    "train.finetuning_type": (
-        "finetuning_type {type} is not available.\nThis version trains low-rank additions: lora.\nSet finetuning_type: lora.",
-        "不支持 finetuning_type {type}。\n此版本只训练低秩增量：lora。\n请设置 finetuning_type: lora。",
-=======
         "Preference pairs are not packed.\nBoth answers of a pair are rows of their own.\nSet packing to false.",
         "偏好数据不支持打包。\n每对中的两个回答各占一行。\n请将 packing 设为 false。",
     ),
     "train.finetuning_type": (
         "finetuning_type {type} is not available.\nThis version trains low-rank additions: lora.\nSet finetuning_type to lora.",
         "不支持 finetuning_type {type}。\n此版本只训练低秩增量：lora。\n请将 finetuning_type 设为 lora。",
->>>>>>> wt-sft
     ),
     "train.key": (
         "The setting {setting} is not available yet.\nThe run would not be what it asks for.\nRemove it from the file.",
@@ -76,13 +62,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "给出了两个秩：lora_rank 为 {outer}，kt_config.kt_lora_rank 为 {inner}。\n所有层使用同一个秩。\n请删除 kt_lora_rank。",
     ),
     "train.max_length": (
-<<<<<<< HEAD
-        "kt_model_max_length {longest} is too short for cutoff_len {cutoff}.\nIt must be at least {least}.\nRaise it, or remove it: then cutoff_len decides.",
-        "kt_model_max_length {longest} 小于 cutoff_len {cutoff} 所需。\n至少应为 {least}。\n请增大或删除它：kt 以 cutoff_len 为准。",
-=======
         "kt_model_max_length {longest} is too short for cutoff_len {cutoff}.\nIt must be at least {least}.\nRaise it, or remove it, and cutoff_len decides.",
         "kt_model_max_length {longest} 小于 cutoff_len {cutoff} 所需。\n至少应为 {least}。\n请增大或删除它，删除后以 cutoff_len 为准。",
->>>>>>> wt-sft
     ),
     "train.no_effect": ("The setting {setting} has no effect in kt.", "设置 {setting} 在 kt 中不起作用。"),
     "train.dropout": (
@@ -118,26 +99,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "无法读取 {file} 的第 {number} 个样本。\n{reason}\n请更正样本，或 dataset_info.json 中的 columns 与 tags。",
     ),
     "train.no_template": (
-<<<<<<< HEAD
-        "The model has no chat template.\nConversations cannot be written as it expects them.\nSet template to a Jinja file: template: FILE.jinja.",
-        "该模型没有聊天模板。\n无法按其要求书写对话。\n请将 template 设为 Jinja 文件：template: FILE.jinja。",
-=======
         "The model has no chat template.\nConversations cannot be written as it expects them.\nSet template to a Jinja file, as in template: FILE.jinja.",
         "该模型没有聊天模板。\n无法按其要求书写对话。\n请将 template 设为 Jinja 文件，例如 template: FILE.jinja。",
->>>>>>> wt-sft
     ),
     "train.template_refused": (
         "The model's chat template refuses a sample.\n{reason}\nCorrect the data, or set template to a Jinja file.",
         "该模型的聊天模板拒绝了一个样本。\n{reason}\n请更正数据，或将 template 设为 Jinja 文件。",
     ),
     "train.template_order": (
-<<<<<<< HEAD
-        "The chat template does not write the last answer after its prompt.\nSo kt cannot tell which tokens are the answer's.\nSet template to a Jinja file that does, or train_on_prompt: true.",
-        "聊天模板没有把最后一个回答写在其提示之后。\n因此 kt 无法确定哪些 token 属于回答。\n请将 template 设为合适的 Jinja 文件，或设置 train_on_prompt: true。",
-=======
         "The chat template does not write the last answer after its prompt.\nSo kt cannot tell which tokens are the answer's.\nSet template to a Jinja file that does, or train_on_prompt to true.",
         "聊天模板没有把最后一个回答写在其提示之后。\n因此 kt 无法确定哪些 token 属于回答。\n请将 template 设为合适的 Jinja 文件，或将 train_on_prompt 设为 true。",
->>>>>>> wt-sft
     ),
     "train.nothing_left": (
         "None of {samples} samples has an answer within {longest} tokens.\nThere is nothing to learn from.\nRaise cutoff_len, or check the data.",
@@ -167,22 +138,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "此模型中没有名为 {name} 的 lora_target 层。\n可用的有：{known}。\n请更正 lora_target。",
     ),
     "train.experts_left": (
-<<<<<<< HEAD
-        "The experts of {count} layers cannot be trained, the first of them {first}.\nTheir layout or activation has no kernel, and a part of the experts is never trained silently.\nChoose a model whose experts kt computes; docs/support.md lists them.",
-        "有 {count} 层的专家无法训练，第一处为 {first}。\n其布局或激活函数没有对应的内核；kt 不会只训练一部分专家而不说明。\n请选择 kt 支持其专家的模型；见 docs/support.md。",
-    ),
-    "train.not_finite_loss": (
-        "The loss of step {step} is not a finite number.\nTraining on would spoil the adapter. The last good checkpoint: {folder}\nLower learning_rate and go on: resume_from_checkpoint=true.",
-        "第 {step} 步的损失不是有限数值。\n继续训练会损坏适配器。最近的有效检查点：{folder}\n请降低 learning_rate 后继续：resume_from_checkpoint=true。",
-    ),
-    "train.not_finite_gradient": (
-        "The gradient of {name} is not finite at step {step}.\nThe step was not taken; earlier checkpoints are good.\nLower learning_rate and go on: resume_from_checkpoint=true.",
-        "第 {step} 步时 {name} 的梯度不是有限数值。\n该步未执行；之前的检查点有效。\n请降低 learning_rate 后继续：resume_from_checkpoint=true。",
-    ),
-    "train.older_run": (
-        "{folder} holds an older run.\nIts last checkpoint is {last}.\nGo on from it: resume_from_checkpoint=true. Begin anew: overwrite_output_dir=true.",
-        "{folder} 中已有先前的训练。\n其最近的检查点是 {last}。\n从该处继续：resume_from_checkpoint=true。重新开始：overwrite_output_dir=true。",
-=======
         "The experts of {count} layers cannot be trained, the first of them {first}.\nTheir layout or activation has no kernel, and a part of the experts is never trained silently.\nChoose a model whose experts have a kernel; docs/support.md lists the formats.",
         "有 {count} 层的专家无法训练，第一处为 {first}。\n其布局或激活函数没有对应的内核；kt 不会只训练一部分专家而不说明。\n请选择专家有对应内核的模型；格式见 docs/support.md。",
     ),
@@ -197,7 +152,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "train.older_run": (
         "{folder} holds an older run.\nIts last checkpoint is {last}.\nGo on from it with resume_from_checkpoint=true, or begin anew with overwrite_output_dir=true.",
         "{folder} 中已有先前的训练。\n其最近的检查点是 {last}。\n以 resume_from_checkpoint=true 从该处继续，或以 overwrite_output_dir=true 重新开始。",
->>>>>>> wt-sft
     ),
     "train.no_checkpoint": (
         "There is no checkpoint in {folder}.\nA run cannot be resumed without one.\nRemove resume_from_checkpoint, or point it to a folder named checkpoint-STEP.",
