@@ -188,7 +188,7 @@ def test_every_unit_has_a_peak():
 # ---- whole runs, small
 
 
-@pytest.mark.parametrize("kind", [job.MOE, job.LINEAR])
+@pytest.mark.parametrize("kind", [job.MOE, pytest.param(job.LINEAR, marks=pytest.mark.full)])
 def test_every_format_is_measured_and_right(kind):
     size = (256, 256, 8, 2) if kind == job.MOE else (256, 256, 1, 1)
     made = make(kind, size, formats=tuple(sorted(SUPPORTED)), tokens=(1, 9), check=True)

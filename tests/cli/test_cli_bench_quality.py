@@ -29,6 +29,11 @@ def test_two_names_of_one_model(kt: Run, model: Path) -> None:
     assert done.code == 0, done.err
     first, second = done.json["rows"]
     assert second["kl_divergence"] == 0 and second["top1"] == 1 and first["perplexity"] == second["perplexity"]
+
+
+@pytest.mark.full
+def test_a_table_for_people(kt: Run, model: Path) -> None:
+    text, more = str(model.parent / "text"), ("--tokens", "64", "--window", "32", "--threads", "1")
     shown = kt("bench", "quality", str(model), "--text", text, *more)
     header, row = (line.split("  ") for line in shown.out.splitlines())
     assert "PERPLEXITY" in shown.out and "KL" not in shown.out and len(header) and "tiny" in row[0]
