@@ -147,7 +147,7 @@ def test_official_client_parses(server):
         ({"grammar": "root ::= ("}, "Expected"),
         ({"guided_grammar": "start: other"}, "other"),
         ({"guided_json": {"enum": ["x" * 1000] * 1100}}, "characters"),
-        ({"json_schema": 0}, "dictionary"),
+        ({"json_schema": 0}, "object"),
         ({"guided_regex": "a", "guided_choice": ["b"]}, "only one"),
         ({"response_format": form(), "grammar": 'root ::= "a"'}, "only one"),
     ],
