@@ -49,6 +49,7 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("server.api_key", str, "", secret=True),
     _setting("server.api_key_file", str, ""),
     _setting("server.cors", str, ""),
+    _setting("server.media_hosts", str, ""),
     _setting("server.log_prompts", bool, False),
     _setting("server.tool_parser", str, "auto"),
     _setting("server.reasoning_parser", str, "auto"),

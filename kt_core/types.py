@@ -194,6 +194,7 @@ class ServerSettings:
     served_name: str = ""
     api_keys: tuple[str, ...] = ()  # what clients may send; none: no key is asked for
     cors: tuple[str, ...] = ()  # origins of web pages that may use the server; "*": any
+    media_hosts: tuple[str, ...] = ()  # from which images of requests are fetched
     log_prompts: bool = False
     max_queue: int = 64  # waiting requests before 429
     tool_parser: str = "auto"  # how the model writes tool calls and reasoning: a parser's name, "auto" or "none"
@@ -336,12 +337,23 @@ class Format:
 
 
 @dataclass(frozen=True)
+class Attachment:
+    """An image or a video of a chat message, in the form that it came in."""
+
+    kind: str  # "image" or "video"
+    data: bytes = b""  # of the file; of a video also several images, in `frames`
+    frames: tuple[bytes, ...] = ()
+    url: str = ""  # where it is still to be fetched from
+
+
+@dataclass(frozen=True)
 class Request:
     """One generation request as the engine's front door sees it; every server dialect maps onto it.
 
     Exactly one of `messages`, `text`, `tokens` is set. `messages` are chat messages in the OpenAI
     shape (role, content as a string, tool_calls, ...), rendered with the model's chat template and
-    `template_args`; the last one is continued instead of answered when `continue_final` is set.
+    `template_args`; the last one is continued instead of answered when `continue_final` is set. Content with
+    attachments is a list of parts as templates know them, {"type": "image"} for each in its place.
     """
 
     id: str
@@ -351,6 +363,7 @@ class Request:
     tools: tuple[dict[str, Any], ...] = ()
     must_call: tuple[str, ...] = ()  # names of tools of which one has to be called; (): the model decides
     template_args: dict[str, Any] = field(default_factory=dict)
+    attachments: tuple[Attachment, ...] = ()  # of the messages, in their order
     continue_final: bool = False
     sampling: Sampling = Sampling()
     max_tokens: int | None = None  # None: up to the context

@@ -15,7 +15,7 @@ LEVELS = [
     {"messages", "types", "errors", "paths", "events"},
     {"config", "flags"},
     {"formats"},
-    {"models", "machine", "plan"},
+    {"models", "machine", "plan", "media"},
     {"weights", "kernels", "device"},
     {"inject", "operators"},
     {"programs"},

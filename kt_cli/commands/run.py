@@ -133,6 +133,7 @@ def _access(key: str | None, key_file: Path | None, cors: str | None, log_prompt
         "api_keys": keys.api_keys(key, key_file),
         "cors": _origins(config.get("server.cors") if cors is None else cors),
         "log_prompts": log_prompts or config.get("server.log_prompts"),
+        "media_hosts": tuple(config.get("server.media_hosts").lower().replace(",", " ").split()),
     }
 
 

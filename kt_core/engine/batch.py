@@ -37,4 +37,5 @@ def step_of(parts: Listed[Part], page: int) -> Step:
         ),
         outputs=torch.tensor(wanted, dtype=torch.int64),
         sequences=tuple(part.sequence.number for part in parts),
+        seen=tuple(part.sequence.stream.seen for part in parts),
     )

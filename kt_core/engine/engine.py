@@ -21,6 +21,7 @@ from kt_core.engine.scheduler import Part, Scheduler
 from kt_core.engine.sequence import Sequence
 from kt_core.engine.step import Runner, Stateful
 from kt_core.engine.stream import Closed, Observer, QueueFull, Stream, TimedOut
+from kt_core.engine.vision import Seen, Vision
 from kt_core.errors import KTError, UsageError
 from kt_core.kernels.sampling import choose
 from kt_core.messages import t
@@ -45,6 +46,7 @@ class Engine:
         pages: int | None = None,
         max_running: int = 8,
         disk: Folder | None = None,
+        vision: Vision | None = None,
     ) -> None:
         longest = -(-runner.max_context // runner.page)
         self._runner = runner
@@ -52,6 +54,7 @@ class Engine:
         self._max_queue = max_queue
         eos = tokenizer.eos_token_id
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
+        self._vision = vision
         self._grammars = Grammars(self._tokenizer, runner.vocab, self._eos)
         self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
         runner.allocate(self._pages.count)
@@ -77,9 +80,10 @@ class Engine:
         self._check_room()
         if request.scores_prompt and not self._runner.shareable:
             raise UsageError("engine.no_scores", field="echo")
-        ids = prompt.render(self._tokenizer, request, self._runner.max_context)
+        ids, seen = self.prompt(request)
         self._check_tokens(request, ids)
         stream = Stream(request, ids, self._abort, observe)
+        stream.seen = seen
         if request.grammar is not None:
             stream.constraint = self._grammars.start(request.grammar)
         if request.timeout is not None:
@@ -89,12 +93,25 @@ class Engine:
         with self._change:
             self._check_room()
             if self._disk and self._running:  # it waits for its turn, and the disk need not
-                self._disk.expect(keys_of(ids, self._pages.page, 0, b""))
+                self._disk.expect(keys_of(stream.keys, self._pages.page, 0, b""))
             self._waiting.append(stream)
             self._change.notify()
             if stream.timer:
                 stream.timer.start()
         return stream
+
+    def prompt(self, request: Request) -> tuple[list[int], Seen | None]:
+        """The prompt's token ids, images and videos at their full length, and what is seen in them.
+
+        Raises UsageError as `submit` does, and for images that the model does not take or that cannot be read.
+        """
+        if request.attachments and self._vision is None:
+            raise UsageError("media.no_vision")
+        ids = prompt.render(self._tokenizer, request, self._runner.max_context)
+        if not request.attachments or self._vision is None:
+            return ids, None
+        seen = self._vision.look(ids, request.attachments)
+        return seen.tokens, seen
 
     def state(self) -> dict[str, Any]:
         """Requests that run and wait, the queue's and the context's limits, whether the worker lives."""
@@ -276,7 +293,7 @@ class Engine:
     def _find(self, sequence: Sequence, miss: str) -> None:
         """What pages in memory lack of the sequence's prefix, because of `miss`. It begins now, or when that is there."""
         if self._states:
-            sequence.computed, miss = self._states.resume(sequence.number, sequence.tokens)
+            sequence.computed, miss = self._states.resume(sequence.number, sequence.keys)
         elif self._disk and miss not in ("", "short", "whole"):
             sequence.load = self._load(self._disk, sequence, miss)
         if not sequence.load:
@@ -284,7 +301,7 @@ class Engine:
 
     def _load(self, disk: Tier, sequence: Sequence, miss: str) -> Load | None:
         table, found = sequence.table, len(sequence.table.nodes)
-        keys = keys_of(sequence.tokens, self._pages.page, found, table.nodes[-1].path if found else b"")
+        keys = keys_of(sequence.keys, self._pages.page, found, table.nodes[-1].path if found else b"")
         pages = table.pages[found : found + len(keys)]
         return disk.load(keys, pages, lambda load: self._ask(lambda: self._loaded(sequence, load, miss)))
 
@@ -301,7 +318,7 @@ class Engine:
         sequence.load = None
         load.cancel()
         sequence.computed += load.done * self._pages.page
-        self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
+        self._pages.commit(sequence.table, sequence.keys, sequence.computed)
         sequence.begin(miss if load.done < len(load.pages) else "", load.done * self._pages.page)
 
     def _flush(self) -> int:
@@ -410,7 +427,7 @@ class Engine:
                     if self._disk:
                         self._disk.forget(paths)
             else:
-                self._pages.commit(sequence.table, sequence.tokens, sequence.computed)
+                self._pages.commit(sequence.table, sequence.keys, sequence.computed)
         if sequence.ended:
             self._ended(sequence)
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from kt_core import inject, kernels
@@ -22,6 +29,7 @@ from kt_core.engine.runners.facts import CACHE_NAMES
 from kt_core.engine.step import Runner
 from kt_core.engine.tokenizer import end_tokens, load_tokenizer
 from kt_core.engine.trial import try_out
+from kt_core.engine.vision import Eyes, Vision
 from kt_core.errors import BadData, EnvironmentProblem, NotFound, Unsupported
 from kt_core.events import one_line
 from kt_core.formats import gguf
@@ -38,8 +46,8 @@ LAYER = re.compile(r"\.layers\.(\d+)\.")
 PREDICTION = re.compile(r"\.layers\.(\d+)\.(.*\.)?eh_proj\.")
 
 
-def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
-    """Build the planned model. Returns (runner, tokenizer, pages of the cache).
+def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int, Vision | None]:
+    """Build the planned model. Returns (runner, tokenizer, pages of the cache, what looks at images).
 
     Raises BadData when a tensor is missing, has another shape, was not used or makes nothing but NaN; Unsupported for
     a model or layout that kt cannot run; EnvironmentProblem when the extension or the device is missing; DoesNotFit.
@@ -52,7 +60,8 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
     progress("tokenizer", 0, 1, "")
     header = gguf.read_model(plan.model.path) if plan.model.format == "gguf" else None
     tokenizer = load_tokenizer(plan.model, header)
-    weights = open_weights(plan.model, header)
+    eyes = Eyes.of(plan, device=placing is not None)
+    weights = open_weights(plan.model, header, vision=eyes.processor is not None)
     rules = plan.value("rules")
     context, extra = int(plan.value("context")), 0
 
@@ -71,7 +80,7 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int]:
             runner, pages = device_runner_and_pages(model, plan, placing)
         else:
             runner, pages = runner_and_pages(model, plan, context, extra)
-    return runner, tokenizer, pages
+    return runner, tokenizer, pages, eyes.vision(model, tokenizer)
 
 
 def build(
@@ -88,7 +97,7 @@ def build(
     """
     config = model_config(weights.config(), weights.described_in)
     rules = inject.read_rules(rule_file or (RULES if placing else inject.default_rules()))
-    model = _skeleton(config, weights.described_in)
+    model = _skeleton(config, weights.described_in, weights.vision)
     # A checkpoint of the model without its head has names without the prefix, and some families publish theirs so.
     weights.tie({f"{model.base_model_prefix}.{name}": name for name in weights.names()})
     weights.tie(model.all_tied_weights_keys)
@@ -109,16 +118,24 @@ def build(
     return model.eval()
 
 
-def _skeleton(config: PretrainedConfig, path: str) -> PreTrainedModel:
-    """The model on the meta device: nothing is allocated. float32 between operators. `path` holds the configuration."""
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+def _skeleton(config: PretrainedConfig, path: str, vision: bool) -> PreTrainedModel:
+    """The model on the meta device: nothing is allocated. float32 between operators. `path` holds the configuration.
+
+    With `vision`, or where the family has no other, it is the class that looks at images.
+    """
+    seeing = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if seeing and (vision or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING):
+        classes, auto = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoModelForImageTextToText
+    else:
+        classes, auto = MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
+    if type(config) not in classes:
         raise unknown_family(config.model_type, "AutoModelForCausalLM")
     try:
-        MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # imports the family's code, which no setting can break
+        classes[type(config)]  # imports the family's code, which no setting can break
     except Exception as e:
         raise EnvironmentProblem("server.broken_package", reason=one_line(e)) from e
     with torch.device("meta"), blamed_on(path):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = auto.from_config(config, dtype=torch.float32)
     # An encoder's attention looks ahead, and a model without a cache would forget all but the last token.
     encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(model.config, "is_decoder", True)
     if encoder or not set(CACHE_NAMES) & inspect.signature(model.forward).parameters.keys():

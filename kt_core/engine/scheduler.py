@@ -50,7 +50,7 @@ class Scheduler:
         """Whether a new request can begin at once, behind all that have."""
         if self.waiting or len(self.running) >= self.max_running:
             return False
-        return self._enough(stream.prompt, stream.request.scores_prompt)
+        return self._enough(stream.keys, stream.request.scores_prompt)
 
     def add(self, sequences: list[Sequence]) -> None:
         """The choices of a request that begins; `plan` lets them run."""
@@ -84,7 +84,7 @@ class Scheduler:
         """Let sequences run in their order, while there is room for the first."""
         while self.admits:
             sequence = self.waiting.pop(0)
-            sequence.table, miss = self.pages.match(sequence.tokens, sequence.scoring)
+            sequence.table, miss = self.pages.match(sequence.keys, sequence.scoring)
             sequence.computed = len(sequence.table.pages) * self.pages.page
             self.pages.grow(sequence.table, self.pages.pages_of(len(sequence.tokens)))
             self._numbers += 1
@@ -98,7 +98,7 @@ class Scheduler:
         """Whether the first that waits may run."""
         if not self.waiting or len(self.running) >= self.max_running:
             return False
-        return self._ready(self.waiting[0]) and self._enough(self.waiting[0].tokens, self.waiting[0].scoring)
+        return self._ready(self.waiting[0]) and self._enough(self.waiting[0].keys, self.waiting[0].scoring)
 
     def _ready(self, sequence: Sequence) -> bool:
         """Further choices wait until the first has put the prompt's pages where they find them."""

@@ -32,6 +32,8 @@ class Sequence:
         self.order = order  # of arrival: the request's number, then the choice
         self.number = -1  # what the runner knows it by; another one after each preemption
         self.tokens = list(stream.prompt)
+        # What finds its pages: the tokens, but digests of what is seen in the places of images.
+        self.keys = list(stream.keys) if stream.seen else self.tokens
         self.computed = 0
         self.table = Table()
         self.load: Load | None = None  # pages that come from disk; nothing is computed before they are there
@@ -133,6 +135,8 @@ class Sequence:
         token = sampler.checked(chosen, self._state)
         complete = constraint is not None and constraint.accept(token)
         self.tokens.append(token)
+        if self.keys is not self.tokens:
+            self.keys.append(token)
         self._last = time.monotonic()
         self._first = self._first or self._last
         if token in self._ends:

@@ -9,6 +9,6 @@ from kt_core.types import Plan, Progress
 def start(plan: Plan, progress: Progress) -> Engine:
     """Load the planned model and start its engine. Raises what loader.load raises."""
     templates.start()  # while the model loads
-    runner, tokenizer, pages = loader.load(plan, progress)
+    runner, tokenizer, pages, vision = loader.load(plan, progress)
     disk = folder_of(plan, runner)
-    return Engine(runner, tokenizer, plan.server.max_queue, pages, int(plan.value("max_running")), disk)
+    return Engine(runner, tokenizer, plan.server.max_queue, pages, int(plan.value("max_running")), disk, vision)

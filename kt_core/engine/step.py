@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from kt_core.kernels import Experts
 from kt_core.kernels.attention import Batch
+
+if TYPE_CHECKING:
+    from kt_core.engine.vision import Seen
 
 NO_EXPERTS: Mapping[int, Experts] = MappingProxyType({})
 
@@ -28,6 +31,7 @@ class Step:
     batch: Batch
     outputs: torch.Tensor  # int64 [R], rising; R may be 0
     sequences: tuple[int, ...]  # [B], a number for each sequence that lives, for runners that keep state by it
+    seen: tuple["Seen | None", ...] = ()  # [B], their images and videos; (): none has any
 
 
 class Runner(Protocol):

@@ -11,6 +11,7 @@ from kt_core.types import Chunk, Request
 
 if TYPE_CHECKING:
     from kt_core.engine.constraint import Constraint
+    from kt_core.engine.vision import Seen
 
 
 class QueueFull(KTError):
@@ -49,6 +50,7 @@ class Stream:
         self.error: KTError | None = None
         self.aborted: str | None = None  # finish_reason that the engine is to end this request with
         self.constraint: Constraint | None = None  # where each choice's answer begins in its grammar
+        self.seen: Seen | None = None  # the prompt's images and videos
         self.timer: threading.Timer | None = None  # ends the request at its timeout
         self._abort = abort
         self._observe = observe
@@ -56,6 +58,11 @@ class Stream:
         self._chunks: deque[Chunk] = deque()
         self._ended = False
         self._wake: Callable[[], None] | None = None
+
+    @property
+    def keys(self) -> list[int]:
+        """What finds the prompt's pages; see Sequence.keys."""
+        return self.seen.keys if self.seen else self.prompt
 
     def cancel(self) -> None:
         """End the request: at once while it waits, within one step while it runs; never another one."""

@@ -27,6 +27,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Origins of web pages that may use the server, with commas between them; * means any, empty means none",
         "允许使用服务的网页来源，以逗号分隔；* 表示任意来源，留空表示不允许",
     ),
+    "config.server_media_hosts": (
+        "Hosts from which the server fetches images that requests name by URL, with commas between them; empty means none",
+        "服务可从哪些主机获取请求以 URL 引用的图像，以逗号分隔；留空表示不获取",
+    ),
     "config.server_log_prompts": (
         "Whether prompts go into the server's log",
         "是否将提示词写入服务日志",

@@ -129,7 +129,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{url} ended early.\n{found} bytes arrived of {wanted}.\nTry again.",
         "{url} 提前结束。\n收到 {found} 字节，应为 {wanted}。\n请重试。",
     ),
-    "models.quirk_vision": ("reads pictures elsewhere; kt runs its text part", "原模型可读图；kt 只运行文本部分"),
+    "models.quirk_vision": (
+        "made to read images; kt shows them to it from its original folder, on the CPU",
+        "可读图；kt 在 CPU 上从原始文件夹运行时支持图像",
+    ),
     "models.quirk_mtp": ("has layers that predict further tokens; they are not run", "含多 token 预测层；不运行"),
     "models.quirk_own_code": ("its repository brings code, which kt never runs", "仓库自带代码；kt 从不运行"),
     "models.quirk_state": ("layers with a state of fixed size for each sequence", "部分层每个序列只保留固定大小的状态"),

@@ -7,6 +7,9 @@ TOKENIZER_BYTES = 1536  # for each token of the vocabulary; 71 MiB measured for 
 STEP_TOKENS = 2048  # tokens computed at once, as one native call
 ROW_BYTES = 32  # for each token of a step and hidden unit: 26 of Qwen3-30B-A3B, 47 of the demo, whose vectors are short
 MOST_ROWS = 256 << 20  # a step has fewer tokens where rows would take more
+# While an image goes through a vision part: 4900 patches, the most that the engine lets one have, by 1152 hidden units and
+# 4304 inner ones in float32, of which torch holds about four and two at a time.
+VISION_ROWS = 256 << 20
 PAGE = 64  # tokens of a page of the cache
 KV_DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of a number in the cache
 
@@ -31,8 +34,13 @@ def parts(spec: ModelSpec) -> dict[str, int]:
     return {
         "weights": weight_bytes(spec),
         "runtime": RUNTIME_BYTES + spec.vocab * TOKENIZER_BYTES,
-        "rows": min(STEP_TOKENS * spec.hidden * ROW_BYTES, MOST_ROWS),
+        "rows": min(STEP_TOKENS * spec.hidden * ROW_BYTES, MOST_ROWS) + (VISION_ROWS if _sees(spec) else 0),
     }
+
+
+def _sees(spec: ModelSpec) -> bool:
+    """Whether images go through it: its own folder holds a vision part of some size, and GGUF files none."""
+    return spec.bytes_by_part.get("vision", 0) > 1 << 24
 
 
 def fixed_bytes(spec: ModelSpec) -> int:

@@ -10,10 +10,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from kt_core.engine import prompt
 from kt_core.engine.stream import Stream
 from kt_core.errors import KTError
-from kt_core.server import bodies, errors
+from kt_core.server import attachments, bodies, errors
 from kt_core.server.anthropic_fields import Messages, Prompt
 from kt_core.server.parsers import Call, Event, Reasoning
 from kt_core.server.replies import EventList, Replies, start, streamed, styled, whole
@@ -64,7 +63,9 @@ async def count_tokens(request: Request) -> dict[str, int]:
     bodies.check_model(state, fields.model)
     known = engine.template_arguments()
     generation = styled(fields.chat(known).request("", known), state.style())
-    return {"input_tokens": len(await asyncio.to_thread(prompt.render, engine.tokenizer, generation))}
+    generation = await attachments.fetched(generation, state.media_hosts)
+    ids, _ = await asyncio.to_thread(engine.prompt, generation)
+    return {"input_tokens": len(ids)}
 
 
 def error_response(response: JSONResponse) -> JSONResponse:

@@ -31,6 +31,13 @@ HARMLESS = {
 }
 
 
+class Source(BaseModel):
+    type: Literal["base64", "url"]
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
 class Block(BaseModel, extra="allow"):
     type: str
     text: str = ""
@@ -39,6 +46,7 @@ class Block(BaseModel, extra="allow"):
     name: str = ""
     input: dict[str, Any] = {}
     tool_use_id: str = ""
+    source: Source | None = None
     content: "str | list[Block] | None" = None
 
 
@@ -148,6 +156,27 @@ def _text(content: str | list[Block] | None, field: str) -> str:
     return "\n".join(block.text for block in content)
 
 
+def _said(content: str | list[Block] | None, field: str) -> str | list[dict[str, Any]]:
+    """Blocks of text as one text; with images among them, as the parts of a chat message."""
+    if not isinstance(content, list) or not any(block.type == "image" for block in content):
+        return _text(content, field)
+    return [_image(block, field) if block.type == "image" else _part(block, field) for block in content]
+
+
+def _part(block: Block, field: str) -> dict[str, Any]:
+    return {"type": "text", "text": _text([block], field)}
+
+
+def _image(block: Block, field: str) -> dict[str, Any]:
+    source = block.source
+    if source is None or not (source.url if source.type == "url" else source.data):
+        raise UsageError(
+            "server.field", field=field, reason="an image has a source: base64 with data, or url with a url"
+        )
+    url = source.url if source.type == "url" else f"data:{source.media_type};base64,{source.data}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
 def _unsupported(field: str, block: Block) -> UsageError:
     return UsageError("server.field", field=field, reason=f"blocks of type {block.type!r} are not supported here")
 
@@ -155,12 +184,12 @@ def _unsupported(field: str, block: Block) -> UsageError:
 def _user(blocks: list[Block], field: str) -> list[dict[str, Any]]:
     """Results of tools are messages of their own; they come before what the user says."""
     results = [
-        {"role": "tool", "tool_call_id": block.tool_use_id, "content": _text(block.content, f"{field}.content")}
+        {"role": "tool", "tool_call_id": block.tool_use_id, "content": _said(block.content, f"{field}.content")}
         for block in blocks
         if block.type == "tool_result"
     ]
     said = [block for block in blocks if block.type != "tool_result"]
-    return [*results, *([{"role": "user", "content": _text(said, field)}] if said else [])]
+    return [*results, *([{"role": "user", "content": _said(said, field)}] if said else [])]
 
 
 def _assistant(blocks: list[Block], field: str) -> list[dict[str, Any]]:

@@ -31,8 +31,7 @@ HARMLESS_OPTIONS = {
     "vocab_only": _FIXED,
 }
 REFUSED_OPTIONS: dict[str, tuple[Any, ...]] = {"penalize_newline": (True,), "repeat_last_n": (-1,), "tfs_z": (1,)}
-NO_IMAGES: dict[str, tuple[Any, ...]] = {"images": ([],)}
-REFUSED: dict[str, tuple[Any, ...]] = {**NO_IMAGES, "context": ([],), "suffix": ("",), "template": ("",)}
+REFUSED: dict[str, tuple[Any, ...]] = {"context": ([],), "suffix": ("",), "template": ("",)}
 HARMLESS = {
     "height": "no images are made",
     "keep_alive": "the model stays until the server ends",
@@ -123,6 +122,14 @@ def _format(format: str | dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "json_object"} if format else None
 
 
+def _seen(text: str, images: list[str] | None) -> str | list[dict[str, Any]]:
+    """Content with its images, base64 each, before the text."""
+    if not images:
+        return text
+    urls = [f"data:image/*;base64,{image}" for image in images]
+    return [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": text}]
+
+
 class CalledFunction(BaseModel):
     name: Text
     arguments: dict[str, Any] = {}
@@ -134,10 +141,9 @@ class ToolCall(BaseModel):
 
 
 class Message(bodies.Body):
-    refused = NO_IMAGES
-
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
+    images: list[str] | None = None
     thinking: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
@@ -150,7 +156,7 @@ class Message(bodies.Body):
         ]
         message: dict[str, Any] = {
             "role": self.role,
-            "content": self.content,
+            "content": _seen(self.content, self.images),
             "reasoning_content": self.thinking,
             "name": self.tool_name,
         }
@@ -178,6 +184,7 @@ class Generate(_Common):
     refused = REFUSED
 
     prompt: str = ""
+    images: list[str] | None = None
     system: str | None = None
     raw: StrictBool | None = None
 
@@ -188,10 +195,11 @@ class Generate(_Common):
     def request(self, id: str, known: frozenset[str], style: Style) -> Request:
         """The prompt as what a user says, or as it is where `raw` is set."""
         system = [{"role": "system", "content": self.system}] if self.system else []
-        chat = self._chat([*system, {"role": "user", "content": self.prompt}], known, style)
+        chat = self._chat([*system, {"role": "user", "content": _seen(self.prompt, self.images)}], known, style)
         request = chat.request(id, known)
         if not self.raw:
             return request
-        if self.system:
-            raise UsageError("server.field", field="system", reason="it does not go with raw: true")
+        for field in ("system", "images"):
+            if getattr(self, field):
+                raise UsageError("server.field", field=field, reason="it does not go with raw: true")
         return replace(request, messages=None, template_args={}, text=self.prompt)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_valida
 from typing_extensions import TypedDict
 
 from kt_core.errors import UsageError
+from kt_core.server import attachments
 from kt_core.server.structured import Structured
 from kt_core.types import Request, Sampling
 
@@ -79,19 +80,6 @@ def _one_prompt(value: Any) -> Any:
     raise ValueError("a string or a list of token ids is expected")
 
 
-def _content(value: Any) -> Any:
-    """Message content as one string: text parts are joined by line breaks, other parts refused."""
-    if not isinstance(value, list):
-        return value
-    texts = []
-    for part in value:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise ValueError(f"parts of type {kind!r} are not supported; only text is")
-        texts.append(part["text"])
-    return "\n".join(texts)
-
-
 def _arguments(value: Any) -> Any:
     """A call's arguments as an object: what clients send is its JSON text, the object itself, or nothing."""
     if value is None or value == "":
@@ -120,7 +108,7 @@ class TextPart(TypedDict):
 Stops = Text | Annotated[list[Text], Field(max_length=16)]
 OnePrompt = str | list[int]
 Prompts = OnePrompt | Annotated[list[OnePrompt], Field(min_length=1, max_length=1)]
-Content = str | list[TextPart] | None
+Content = str | list[TextPart | attachments.ImagePart | attachments.VideoPart] | None
 Arguments = str | dict[str, Any] | None
 Seed = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
 
@@ -228,7 +216,9 @@ class ToolCall(BaseModel, extra="allow"):
 
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_content, json_schema_input_type=Content)] = None
+    content: Annotated[str | list[Any] | None, BeforeValidator(attachments.content, json_schema_input_type=Content)] = (
+        None
+    )
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -239,11 +229,14 @@ class Message(BaseModel):
     def _has_content(self) -> "Message":
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
             raise ValueError("content is missing; only an assistant message with tool_calls may leave it out")
+        if self.role == "assistant" and attachments.of(self.content):
+            raise ValueError("an assistant's message is text; images and videos come in others")
         return self
 
     def plain(self) -> dict[str, Any]:
         """As chat templates know it: they have no developer role, which is the newer name of system."""
-        fields = {**self.model_dump(exclude_none=True, exclude={"reasoning"}), "content": self.content}
+        fields = self.model_dump(exclude_none=True, exclude={"reasoning", "content"})
+        fields["content"] = attachments.plain(self.content)
         reasoning = self.reasoning_content or self.reasoning
         if reasoning:
             fields["reasoning_content"] = reasoning
@@ -295,6 +288,7 @@ class Chat(_Common):
             messages=tuple(message.plain() for message in self.messages),
             tools=tools,
             must_call=self._must_call(),
+            attachments=tuple(found for message in self.messages for found in attachments.of(message.content)),
             template_args=arguments,
             continue_final=bool(self.continue_final_message),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kt_core.engine.prompt import chat_text, decode, prompt_end
 from kt_core.engine.stream import Closed, Observer, Stream
 from kt_core.errors import KTError, UsageError
-from kt_core.server import grammars
+from kt_core.server import attachments, grammars
 from kt_core.server.outer import HTTP_ID
 from kt_core.server.parsers import Call, Event, Parser, Style, Text
 from kt_core.server.state import State
@@ -36,7 +36,7 @@ def styled(request: Request, style: Style) -> Request:
 
 
 async def start(state: State, request: Request, parallel: bool = True) -> tuple[Stream, "Replies"]:
-    """Submit a request; in a thread, because tokenizing a long prompt takes a while.
+    """Submit a request; in a thread, because tokenizing a long prompt and unpacking images take a while.
 
     Raises what Engine.submit raises, and UsageError for a form or a call that no grammar can ask for. The prompt goes into
     the log where the settings ask for it, and nowhere else.
@@ -48,6 +48,7 @@ async def start(state: State, request: Request, parallel: bool = True) -> tuple[
         last = style.calls.last if style.calls and not request.ignore_eos else ()
         known = engine.tokenizer.get_added_vocab() if last else {}
         request = replace(request, stop_tokens=(*request.stop_tokens, *(known[end] for end in last if end in known)))
+    request = await attachments.fetched(request, state.media_hosts)
     stream = await asyncio.to_thread(_submit, engine, request, style, parallel, state.metrics.observe)
     log.info("request %s: for http %s", request.id, HTTP_ID.get())
     if state.log_prompts:

@@ -27,7 +27,7 @@ HARMLESS = {
     "access_programs": "everybody may do everything",
     "client_metadata": "notes for the client's own records",
     "context_management": "nothing of the conversation is left out",
-    "image": "no images are taken",
+    "image": "images come in messages",
     "max_tool_calls": "it counts built-in tools, of which there are none",
     "prompt_cache_key": "the prefix cache finds prompts by their tokens",
     "prompt_cache_options": "the prefix cache finds prompts by their tokens",
@@ -155,12 +155,12 @@ def _messages(items: Iterable[Item]) -> list[dict[str, Any]]:
     for index, item in enumerate(items):
         field = f"input.{index}"
         if item.type == "function_call_output":
-            output = _text(item.output, f"{field}.output")
+            output = _content(item.output, f"{field}.output")
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": output})
         elif item.type == "message" and item.role != "assistant":
             if item.role is None:
                 raise UsageError("server.field", field=f"{field}.role", reason="a message needs a role")
-            messages.append({"role": item.role, "content": _text(item.content, f"{field}.content")})
+            messages.append({"role": item.role, "content": _content(item.content, f"{field}.content")})
         else:
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": None})
@@ -192,6 +192,18 @@ _ADD: dict[str, Callable[[dict[str, Any], Item, str], None]] = {
     "reasoning": _add_thought,
     "function_call": _add_called,
 }
+
+
+def _content(content: str | list[dict[str, Any]] | None, field: str) -> str | list[dict[str, Any]]:
+    """Parts of text as one text; with images among them, as the parts of a chat message."""
+    if not isinstance(content, list) or not any(part.get("type") == "input_image" for part in content):
+        return _text(content, field)
+    return [
+        {"type": "image_url", "image_url": {"url": part.get("image_url")}}
+        if part.get("type") == "input_image"
+        else {"type": "text", "text": _text([part], field)}
+        for part in content
+    ]
 
 
 def _text(content: str | list[dict[str, Any]] | None, field: str) -> str:

@@ -140,6 +140,7 @@ class _Process:
             api_keys=plan.server.api_keys,
             local=plan.server.host in _LOOPBACK,
             cors=plan.server.cors,
+            media_hosts=plan.server.media_hosts,
             log_prompts=plan.server.log_prompts,
             tool_parser=plan.server.tool_parser,
             reasoning_parser=plan.server.reasoning_parser,

@@ -28,6 +28,7 @@ class State:
     plan: Plan | None = None
     local: bool = False  # only this machine can reach the server
     cors: tuple[str, ...] = ()  # origins of web pages that may use this server
+    media_hosts: tuple[str, ...] = ()  # from which images are fetched
     log_prompts: bool = False
     metrics: Metrics = field(init=False)
     _style: Style | None = None

@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool
 
 from kt_core.engine import prompt
 from kt_core.errors import UsageError
-from kt_core.server import bodies
+from kt_core.server import attachments, bodies
 from kt_core.server.openai_fields import Chat, Whole
 from kt_core.server.replies import styled
 from kt_core.server.state import State
@@ -43,8 +43,8 @@ async def tokenize(request: Request) -> dict[str, Any]:
     if (text is None) == (source.messages is None):
         raise UsageError("server.field", field="content", reason="give one of content (or prompt) and messages")
     if text is None:
-        generation = _generation(state, body)
-        ids = await asyncio.to_thread(prompt.render, engine.tokenizer, generation)
+        generation = await attachments.fetched(_generation(state, body), state.media_hosts)
+        ids, _ = await asyncio.to_thread(engine.prompt, generation)
     else:
         special = source.add_special and source.add_special_tokens
         ids = await asyncio.to_thread(prompt.encode, engine.tokenizer, text, special)

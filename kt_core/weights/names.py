@@ -15,6 +15,7 @@ from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems
 from kt_core.formats.quantized import Quantized
 from kt_core.models import families
+from kt_core.models.layers import text_of
 
 PARTS = ("gate", "up", "down")
 
@@ -45,12 +46,14 @@ class NameMap:
     """`parameters` without experts; `experts`: prefix -> [{part -> rows}]; `skipped`: known and not needed.
 
     `interleaved`: the model's own fused experts have input and output exchanged, and gate and up column by column.
+    `turned`: the stored ones have them exchanged, and the model's own do not.
     """
 
     parameters: dict[str, Rows] = field(default_factory=dict)
     experts: dict[str, list[dict[str, Rows]]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     interleaved: bool = False
+    turned: bool = False
 
 
 def _whole(tensor: TensorInfo, heads: int = 0) -> Rows:
@@ -97,17 +100,33 @@ _STACKED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate|up|down)_proj")
 _FUSED = re.compile(r"(?P<prefix>.*\.experts)\.(?P<part>gate_up|down)_proj")
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
 # Layouts with input and output exchanged or gate and up interleaved; a shape alone cannot tell them apart.
-_OTHER_LAYOUT = ("llama4", "llama4_text", "openai_privacy_filter", "qwen3_vl_moe")
-_TRANSPOSED = {"gpt_oss": 2, "aria_text": 1}  # [E, H, 2I], gate and up in turn or one after the other; and [E, I, H]
+_OTHER_LAYOUT = ("llama4", "llama4_text", "openai_privacy_filter")
+_TRANSPOSED = {
+    "gpt_oss": 2,
+    "aria_text": 1,
+    "qwen3_vl_moe": 1,
+}  # [E, H, 2I], gate and up in turn or one after the other; and [E, I, H]
 _NUMBERED = re.compile(r"(?<=\.)w([123])(?=\.weight$)")
 _NUMBERED_PARTS = {"1": "gate_proj", "3": "up_proj", "2": "down_proj"}
 
 
-def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) -> NameMap:
-    """The map of a transformers checkpoint, in its published or in its fused form."""
+def class_name(family: str, vision: bool) -> str | None:
+    """transformers' class for a model type: the one that looks at images too with `vision`, or where there is no other."""
+    from transformers.models.auto import modeling_auto as auto
+
+    causal = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family)
+    seeing: str | None = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(family)
+    return seeing if seeing and (vision or not causal) else causal
+
+
+def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any], vision: bool = False) -> NameMap:
+    """The map of a transformers checkpoint, in its published or in its fused form; with `vision`, under the names of the
+    class that looks at images."""
     found = NameMap()
     single: dict[str, dict[tuple[int, str], Rows]] = {}
-    renamed = _renamings(str(config.get("model_type")))
+    family = str(config.get("model_type"))
+    renamed = _renamings(family, class_name(family, vision))
+    config = {**text_of(config), "model_type": family}
     for name, tensor in tensors.items():
         if _needless(name, config):
             found.skipped.add(name)
@@ -125,18 +144,16 @@ def from_safetensors(tensors: Mapping[str, TensorInfo], config: dict[str, Any]) 
     return found
 
 
-def _renamings(family: str) -> Callable[[str], str]:
+def _renamings(family: str, architecture: str | None) -> Callable[[str], str]:
     """From a family's published names to transformers' own, by transformers' table (`conversion_mapping.py`).
 
     The function raises Unsupported for a tensor that the table converts in more than its name; one tensor for each
-    expert in place of all in one is the form that kernels take.
+    expert in place of all in one is the form that kernels take, and transposed experts are read as they are.
     """
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
-    from transformers.core_model_loading import MergeModulelist, WeightConverter
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.core_model_loading import MergeModulelist, Transpose, WeightConverter
 
-    keys = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family), family)
-    steps = [step for key in keys for step in get_checkpoint_conversion_mapping(key) or ()]
+    steps = [step for key in (architecture, family) for step in get_checkpoint_conversion_mapping(key) or ()]
     converters = [step for step in steps if isinstance(step, WeightConverter)]
     names = [step for step in steps if not isinstance(step, WeightConverter)]
 
@@ -145,6 +162,8 @@ def _renamings(family: str) -> Callable[[str], str]:
             name = step.rename_source_key(name)[0]
         converter = next((step for step in converters if step.rename_source_key(name)[1] is not None), None)
         if converter is None:
+            return name
+        if isinstance(converter.operations[0], Transpose) and family in _TRANSPOSED:
             return name
         if not isinstance(converter.operations[0], MergeModulelist):
             raise Unsupported("weights.conversion", tensor=name, operation=type(converter.operations[0]).__name__)
@@ -172,6 +191,10 @@ def _is_plain(tensor: TensorInfo, part: str, config: dict[str, Any]) -> bool:
     family = config.get("model_type")
     if family in _OTHER_LAYOUT or len(tensor.shape) != 3:
         return False
+    if family == "qwen3_vl_moe":  # published transposed, saved by transformers as it holds them: the shape tells
+        hidden, inner = config.get("hidden_size"), config.get("moe_intermediate_size")
+        own = (2 * inner, hidden) if part == "gate_up" and isinstance(inner, int) else (hidden, inner)
+        return tuple(tensor.shape[1:]) == own
     if family in _TRANSPOSED and not isinstance(tensor, Quantized):  # quantised ones are not transposed
         return False
     return tensor.shape[2 if part == "gate_up" else 1] == config.get("hidden_size")
@@ -195,7 +218,7 @@ def _add_transposed(found: NameMap, prefix: str, part: str, tensor: TensorInfo, 
     hidden = rows if part == "gate_up" else cols
     if hidden != config.get("hidden_size") or tensor.format not in ("BF16", "F16", "F32"):
         raise Unsupported("weights.fused_layout", tensor=tensor.name, shape=list(tensor.shape))
-    step = _TRANSPOSED[str(config["model_type"])]
+    step, found.turned = _TRANSPOSED[str(config["model_type"])], config["model_type"] == "qwen3_vl_moe"
     columns = (
         {"gate": (0, step), "up": (1 if step == 2 else cols // 2, step)} if part == "gate_up" else {"down": (0, 1)}
     )

@@ -46,11 +46,13 @@ class Weights:
         self, tensors: dict[str, TensorInfo], names: NameMap, config: dict[str, Any], described_in: str
     ) -> None:
         self.described_in = described_in  # the file that `config` comes from
+        self.vision = False  # whether the names are those of the class that looks at images
         self._tensors = tensors
         self._rows = names.parameters
         self._experts = names.experts
         self._skipped = names.skipped
         self._interleaved = names.interleaved
+        self._turned = names.turned
         self._config = config
         self._maps: dict[str, npt.NDArray[np.uint8]] = {}
         self._used: set[str] = set()
@@ -185,7 +187,7 @@ class Weights:
 
     def _fused(self, prefix: str, parts: tuple[str, ...], dtype: torch.dtype) -> torch.Tensor:
         stored = self._experts[prefix][0][parts[0]]
-        if stored.across:  # as transformers holds it
+        if stored.across and not self._turned:  # as transformers holds it
             whole = Rows(stored.tensor, 0, int(np.prod(stored.tensor.shape[:-1])), stored.tensor.shape)
             return self._decoded(self._matrix(whole), dtype).reshape(whole.shape)
 
@@ -226,8 +228,9 @@ def _ties_embeddings(config: dict[str, Any]) -> bool:
     return model_type in CONFIG_MAPPING and bool(CONFIG_MAPPING[model_type]().tie_word_embeddings)
 
 
-def open_weights(files: ModelFiles, header: GGUFHeader | None = None) -> Weights:
-    """Opens a GGUF model, whose `header` is read unless it is given, or a transformers folder.
+def open_weights(files: ModelFiles, header: GGUFHeader | None = None, vision: bool = False) -> Weights:
+    """Opens a GGUF model, whose `header` is read unless it is given, or a transformers folder; with `vision`, for the
+    family's class that looks at images.
 
     Raises what the format readers and families raise, and Unsupported, listing every tensor type at once, when a
     tensor is stored in a form that cannot be decoded.
@@ -241,13 +244,15 @@ def open_weights(files: ModelFiles, header: GGUFHeader | None = None) -> Weights
         stored = safetensors.read_folder(files.path)
         refuse_converted(stored, files.path)
         tensors = quantised(stored, config, files.path)
-        names = name_maps.from_safetensors(tensors, config)
+        names = name_maps.from_safetensors(tensors, config, vision)
     problems = Problems()
     name_maps.check_experts(names, problems)
     plain = [t for name, t in tensors.items() if name not in names.skipped and not isinstance(t, Quantized)]
     _check_formats(plain, problems)
     problems.raise_for(files.path, files.format)
-    return Weights(tensors, names, config, str(described_in(files)))
+    weights = Weights(tensors, names, config, str(described_in(files)))
+    weights.vision = vision
+    return weights
 
 
 def refuse_converted(tensors: Iterable[str], path: str) -> None:

@@ -16,7 +16,7 @@ def test_start_up_reads_a_gguf_header_once(smollm2_gguf, monkeypatch):
     reads = []
     read = gguf.read_model
     monkeypatch.setattr(gguf, "read_model", lambda path: reads.append(str(path)) or read(path))
-    runner, tokenizer, pages = loader.load(plan, lambda *_: None)
+    runner, tokenizer, pages, _ = loader.load(plan, lambda *_: None)
     assert reads == [files.path]
     assert pages * runner.page >= 64 and runner.page_bytes > 0
     assert runner.eos_ids == {2} and len(tokenizer) == 49152

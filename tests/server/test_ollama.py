@@ -167,7 +167,9 @@ def test_refused(server, route, fields):
     base = {"messages": [USER]} if route == "chat" else {"prompt": "x"}
     response = server.http.post(f"/api/{route}", json={**base, **fields})
     assert response.status_code == 400 and set(response.json()) == {"error"}
-    named = {"messages": "images" if "images" in str(fields) else "role"}.get(name := next(iter(fields)), name)
+    named = {"messages": "image" if "images" in str(fields) else "role", "images": "image"}.get(
+        name := next(iter(fields)), name
+    )
     option = next(iter(fields["options"])) if "options" in fields else named
     assert option in response.json()["error"] or option == "raw"
 

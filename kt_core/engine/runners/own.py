@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from kt_core import kernels
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts
 from kt_core.engine.runners.states import States, copied, paths_of
 from kt_core.engine.step import NO_EXPERTS, Step
+from kt_core.engine.vision import Seen, arguments
 from kt_core.events import one_line
 
 log = logging.getLogger(__name__)
@@ -60,8 +62,9 @@ class OwnCacheRunner:
         starts = step.batch.starts.tolist()
         wanted = set(step.outputs.tolist())
         rows = []
-        for number, begin, end in zip(step.sequences, starts[:-1], starts[1:], strict=True):
-            logits = self._advance(number, int(step.positions[begin]), step.tokens[begin:end], end - 1 in wanted)
+        every = step.seen or (None,) * len(step.sequences)
+        for number, seen, (begin, end) in zip(step.sequences, every, pairwise(starts), strict=True):
+            logits = self._advance(number, seen, int(step.positions[begin]), step.tokens[begin:end], end - 1 in wanted)
             rows += [logits] if logits is not None else []
         return torch.stack(rows) if rows else torch.empty(0, self.vocab)
 
@@ -86,7 +89,9 @@ class OwnCacheRunner:
     def _new(self) -> DynamicCache:
         return DynamicCache(config=self._facts.model.config)
 
-    def _advance(self, number: int, position: int, tokens: torch.Tensor, wanted: bool) -> torch.Tensor | None:
+    def _advance(
+        self, number: int, seen: Seen | None, position: int, tokens: torch.Tensor, wanted: bool
+    ) -> torch.Tensor | None:
         """The last token's logits [vocab] if they are wanted. What a step that is taken again, since another sequence
         failed in it, has computed already stays."""
         if number not in self._caches:
@@ -95,11 +100,12 @@ class OwnCacheRunner:
         for piece in own.pieces(tokens[own.length - position :]) if position <= own.length else ():
             if self._goes_on or wanted:
                 due = torch.cat([own.held, piece])
-                own.logits = self._facts.logits(due, torch.tensor([len(due) - 1]), own.cache)[0]
+                more = arguments([(seen, own.length - len(own.held), own.length + len(piece))])
+                own.logits = self._facts.logits(due, torch.tensor([len(due) - 1]), own.cache, **more)[0]
                 own.held = own.held[:0]
             else:
                 own.held = torch.cat([own.held, piece])
-            own.tokens += piece.tolist()
+            own.tokens += seen.named(own.length, piece.tolist()) if seen else piece.tolist()
             self._keep(own)
         assert own.length == position + len(tokens) and (own.logits is not None or not wanted)
         return own.logits if wanted else None
@@ -141,7 +147,7 @@ class OwnCacheRunner:
 
 
 class _Own:
-    """One sequence: what it was fed, and the state after that."""
+    """One sequence: what it was fed, by the keys that find it again, and the state after that."""
 
     def __init__(self, cache: Any, tokens: Sequence[int]) -> None:
         self.cache = cache

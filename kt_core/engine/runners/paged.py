@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts, Unfit
 from kt_core.engine.runners.interface import PAGED, attending
 from kt_core.engine.step import NO_EXPERTS, Step
+from kt_core.engine.vision import arguments
 from kt_core.kernels.attention import PageLayout, attend, new_pages, write
 
 PAGE = 64
@@ -71,8 +73,13 @@ class PagedRunner:
 
     def computed(self, step: Step, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The step's logits, with `attention` for each layer's."""
+        starts = step.batch.starts.tolist()
+        begins = [int(step.positions[start]) for start in starts[:-1]] if any(step.seen) else ()
+        sizes = (end - start for start, end in pairwise(starts))
+        parts = [(s, b, b + size) for s, b, size in zip(step.seen, begins, sizes, strict=False)]
+        more = {"position_ids": step.positions[None]} | arguments(parts)  # images are computed with their own attention
         with attending(self._facts.configs, PAGED, attention):
-            return self._facts.logits(step.tokens, step.outputs, position_ids=step.positions[None])
+            return self._facts.logits(step.tokens, step.outputs, **more)
 
     def release(self, sequence: int) -> None:
         """Nothing is kept beside pages."""
