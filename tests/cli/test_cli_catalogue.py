@@ -212,7 +212,12 @@ def test_commands_in_messages_exist(key: str) -> None:
 
 # ---- how an error is written
 
-INTERNAL = ("engine", "media", "server", "weights")  # errors of the API, whose reader is a program: a next step is no must
+INTERNAL = (
+    "engine",
+    "media",
+    "server",
+    "weights",
+)  # errors of the API, whose reader is a program: a next step is no must
 STOP = re.compile(r"[.?。？]$|\}$")
 COMMAND_AT_THE_END = re.compile(r"(^|[:：] ?)(kt|pip|kill|unset|iconv|/save|--|http|Authorization|\{)[^。]*[^.。]$")
 
