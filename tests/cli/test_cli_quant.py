@@ -98,6 +98,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(env: dict[str, str], f
     assert json.loads(journal.read_text())["done"] == 1 and not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 def test_the_dialogue(env: dict[str, str], folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "data" / "kt" / "models" / "mine")
     child = pexpect.spawn(sys.executable, ["-m", "kt_cli", "quant"], env=env, encoding="utf-8", timeout=60)

@@ -26,9 +26,8 @@ from kt_core.weights import open_weights
 
 
 def with_decisions(plan, **values):
-    return replace(
-        plan, decisions=(*plan.decisions, *(Decision(name, value, "", "user") for name, value in values.items()))
-    )
+    kept = [decision for decision in plan.decisions if decision.name not in values]
+    return replace(plan, decisions=(*kept, *(Decision(name, value, "", "user") for name, value in values.items())))
 
 
 @pytest.mark.full  # its float32 side takes as long as everything else here

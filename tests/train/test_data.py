@@ -1,5 +1,6 @@
 """Data sets of every kind, and where their answers stand among the tokens."""
 
+import copy
 import json
 
 import pytest
@@ -143,7 +144,7 @@ def test_answers_of_any_text_are_found(answers):
 
 
 def test_turns_that_the_template_writes_otherwise_later_get_no_loss():
-    tokenizer = tinymodel.tokenizer().__class__(tokenizer_object=tinymodel.tokenizer().backend_tokenizer)
+    tokenizer = copy.deepcopy(tinymodel.tokenizer())
     tokenizer.chat_template = (
         "{% for m in messages %}<{{ m.role }}>{% if m.role == 'user' or loop.last %}{{ m.content }}{% endif %};"
         "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
