@@ -36,6 +36,7 @@ class Synthetic:
     """What engine.loader.build asks of a checkpoint."""
 
     described_in = "synthetic"
+    vision = False
 
     def __init__(self, kind: str, layers: int) -> None:
         layer, ends = TYPES[kind]
