@@ -276,7 +276,7 @@ complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l depth -x -d 'Tokens before the prompt that the server has in its cache, a list; default: 0'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l repeats -x -d 'Rounds of requests in each case; default: 3'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l threads -x -d 'CPU threads that compute; default: as many as the plan finds best'
-complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l seed -x -d 'Number that prompts are drawn from; default: 0'
+complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l seed -x -d 'Number that prompts are drawn from; default: new prompts each time'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l api-key -x -d 'Key of the server; default: the key that kt was given'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l save -x -d 'Keep the run under this name, for comparison; default: none'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l compare -x -d 'Show this earlier run beside it; default: none'

@@ -48,7 +48,7 @@ def inference(
     depth: Annotated[str, typer.Option("--depth", help="bench.depth", metavar="LIST")] = "0",
     repeats: Annotated[int, typer.Option("--repeats", help="bench.repeats", metavar="COUNT", min=1)] = 3,
     threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
-    seed: Annotated[int, typer.Option("--seed", help="bench.seed", metavar="NUMBER", min=0)] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="bench.seed", metavar="NUMBER", min=0)] = None,
     api_key: Annotated[str | None, typer.Option("--api-key", help="bench.api_key", metavar="SECRET")] = None,
     save: Annotated[str | None, typer.Option("--save", help="bench.save", metavar="RUN")] = None,
     compare: Annotated[str | None, typer.Option("--compare", help="bench.compare", metavar="RUN")] = None,
@@ -120,7 +120,7 @@ def _depths(text: str) -> tuple[int, ...]:
 
 @contextmanager
 def _server(
-    name: str | None, url: str | None, threads: int | None, key: str | None, seed: int, longest: int
+    name: str | None, url: str | None, threads: int | None, key: str | None, seed: int | None, longest: int
 ) -> Iterator[requests.Server]:
     """The server at `url`, else a running one of that model, else one that is started for this run."""
     if url:

@@ -114,7 +114,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "提示之前已在服务缓存中的 token 数，列表；默认为 0",
     ),
     "bench.repeats": ("Rounds of requests in each case; default: 3", "每种情形的请求轮数；默认为 3"),
-    "bench.seed": ("Number that prompts are drawn from; default: 0", "生成提示所用的随机种子；默认为 0"),
+    "bench.seed": (
+        "Number that prompts are drawn from; default: new prompts each time",
+        "生成提示所用的随机种子；默认：每次使用新的提示",
+    ),
     "bench.api_key": ("Key of the server; default: the key that kt was given", "服务的密钥；默认：kt 已有的密钥"),
     "bench.save": (
         "Keep the run under this name, for comparison; default: none",

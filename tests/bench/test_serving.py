@@ -59,6 +59,16 @@ def test_prompts_have_no_common_beginning() -> None:
     assert len({words(8, chance) for _ in range(64)}) == 64
 
 
+def test_each_run_has_prompts_of_its_own_unless_a_seed_is_given() -> None:
+    case = Case(Length(20, 20), Length(1, 1), 1, 0, 1)
+    with TimedServer() as server:
+        server.tokenizes = False  # texts tell more than the lengths of their words
+        for seed in (None, None, 5, 5):
+            Server(server.url, "timed", seed=seed).run(case, lambda done: None)
+        first, second, third, fourth = [body["prompt"] for body in server.bodies]
+    assert first != second and third == fourth
+
+
 def test_figures_are_the_timetables() -> None:
     """Against the server's own timetable, and what the definitions say of exact times."""
     case = Case(Length(20, 20), Length(6, 6), concurrency=3, depth=0, repeats=2)

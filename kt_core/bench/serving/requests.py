@@ -48,9 +48,12 @@ class Sample:
 
 
 class Server:
-    """The address of a server, the model to ask for there, and how it cuts text into tokens."""
+    """The address of a server, the model to ask for there, and how it cuts text into tokens.
 
-    def __init__(self, url: str, model: str, key: str = "", seed: int = 0) -> None:
+    Without a `seed` prompts are new each time: the same ones would lie in the prefix cache, on disk after a restart too.
+    """
+
+    def __init__(self, url: str, model: str, key: str = "", seed: int | None = None) -> None:
         self.url = url
         self.model = model
         self._key = key
