@@ -4,7 +4,7 @@ _kt() {
     local path="kt" words="" files="" word before=""
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path" in
-            'kt'|'kt model'|'kt config'|'kt sft'|'kt bench'|'kt microbench') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
+            'kt'|'kt model'|'kt model path'|'kt config'|'kt sft'|'kt bench'|'kt microbench'|'kt completion') [[ $word == -* || $before == --color ]] || path="$path $word" ;;
         esac
         before="$word"
     done
@@ -20,7 +20,8 @@ _kt() {
         --threads) :; return ;;
         --context) :; return ;;
         --max-running) :; return ;;
-        --kv-dtype) COMPREPLY=($(compgen -W 'bfloat16 float32' -- "$current")); return ;;
+        --kv-dtype) COMPREPLY=($(compgen -W 'bfloat16 float32 fp8_e4m3' -- "$current")); return ;;
+        --prefix-host) :; return ;;
         --prefix-disk) :; return ;;
         --rules) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --tool-parser) COMPREPLY=($(compgen -W 'auto none deepseek-v3 deepseek-v3.2 glm harmony hermes kimi-k2 llama minimax-m2 minimax-m3 mistral qwen3-coder' -- "$current")); return ;;
@@ -28,23 +29,33 @@ _kt() {
         --api-key) :; return ;;
         --api-key-file) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --cors) :; return ;;
+        --lora) :; return ;;
+        --lora-folder) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --simulate) :; return ;;
         --from) :; return ;;
         --file|-f) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --image) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --url) :; return ;;
-        --model|-m) :; return ;;
+        --model|-m) COMPREPLY=($(compgen -W "$(kt ps --quiet 2>/dev/null)" -- "$current")); return ;;
         --lines|-n) :; return ;;
         --include) :; return ;;
         --exclude) :; return ;;
-        --like) :; return ;;
+        --like) COMPREPLY=($(compgen -W "$(kt model list --quiet 2>/dev/null)" -- "$current")); return ;;
         --alias) :; return ;;
         --method|-m) :; return ;;
-        --out|-o) :; return ;;
+        --out|-o) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --group) COMPREPLY=($(compgen -W '32 64 128' -- "$current")); return ;;
         --only) :; return ;;
         --override) :; return ;;
+        --importance) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --gptq) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        --accelerate) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --output|-o) COMPREPLY=($(compgen -f -- "$current")); return ;;
-        --base) :; return ;;
+        --base) COMPREPLY=($(compgen -W "$(kt model list --quiet 2>/dev/null)" -- "$current")); return ;;
+        --as) :; return ;;
+        --part) :; return ;;
+        --kind) :; return ;;
+        --set) :; return ;;
         --sysroot) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --prompt) :; return ;;
         --output) :; return ;;
@@ -62,7 +73,7 @@ _kt() {
         --questions) COMPREPLY=($(compgen -f -- "$current")); return ;;
         --tokens) :; return ;;
         --window) :; return ;;
-        --shape) :; return ;;
+        --shape) COMPREPLY=($(compgen -W "$(kt model list --quiet 2>/dev/null)" -- "$current")); return ;;
         --hidden) :; return ;;
         --intermediate) :; return ;;
         --experts) :; return ;;
@@ -76,35 +87,41 @@ _kt() {
     esac
     case "$path" in
         'kt') words='run plan chat ps stop logs model config quant sft doctor bench tune microbench version completion --json --quiet -q --color --version --help -h' ;;
-        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --detach -d --chat --dry-run --force --json --quiet -q --color --help -h' ;;
+        'kt run') words='--prompt -p --system -s --temperature -t --max-tokens --host --port --threads --context --max-running --kv-dtype --prefix-host --prefix-disk --rules --tool-parser --reasoning-parser --api-key --api-key-file --cors --log-prompts --lora --lora-folder --detach -d --chat --dry-run --force --json --quiet -q --color --help -h' ;;
         'kt plan') words='--simulate --context --threads --max-running --kv-dtype --from --hub --json --quiet -q --color --help -h' ;;
-        'kt chat') words='--prompt -p --file -f --continue -c --url --model -m --system -s --temperature -t --max-tokens --raw --no-save --json --quiet -q --color --help -h' ;;
+        'kt chat') words='--prompt -p --file -f --image --continue -c --url --model -m --system -s --temperature -t --max-tokens --raw --no-save --json --quiet -q --color --help -h' ;;
         'kt ps') words='--json --quiet -q --color --help -h' ;;
         'kt stop') words='--all --json --quiet -q --color --help -h' ;;
         'kt logs') words='--follow -f --lines -n --json --quiet -q --color --help -h' ;;
-        'kt model') words='list pull verify add scan path show rm --json --quiet -q --color --help -h' ;;
+        'kt model') words='list pull verify add scan show rm path --json --quiet -q --color --help -h' ;;
         'kt model list') words='--pulled --known --json --quiet -q --color --help -h' ;;
         'kt model pull') words='--include --exclude --dry-run --json --quiet -q --color --help -h' ;;
         'kt model verify') words='--repair --json --quiet -q --color --help -h' ;;
         'kt model add') words='--like --alias --json --quiet -q --color --help -h' ;;
         'kt model scan') words='--add --json --quiet -q --color --help -h' ;;
-        'kt model path') words='--json --quiet -q --color --help -h' ;;
         'kt model show') words='--hub --json --quiet -q --color --help -h' ;;
-        'kt model rm') words='--yes -y --json --quiet -q --color --help -h' ;;
-        'kt config') words='get set unset edit list profiles path --json --quiet -q --color --help -h' ;;
-        'kt config get') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.media_hosts server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
-        'kt config set') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.media_hosts server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
-        'kt config unset') words='general.language general.color paths.models server.host server.port server.api_key server.api_key_file server.cors server.media_hosts server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
+        'kt model rm') words='--dry-run --yes -y --json --quiet -q --color --help -h' ;;
+        'kt model path') words='of list add remove --json --quiet -q --color --help -h' ;;
+        'kt model path of') words='--json --quiet -q --color --help -h' ;;
+        'kt model path list') words='--json --quiet -q --color --help -h' ;;
+        'kt model path add') words='--json --quiet -q --color --help -h' ;;
+        'kt model path remove') words='--json --quiet -q --color --help -h' ;;
+        'kt config') words='get set unset edit show list profiles path --json --quiet -q --color --help -h' ;;
+        'kt config get') words='general.language general.color paths.models paths.searched server.host server.port server.api_key server.api_key_file server.cors server.media_hosts server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_host inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
+        'kt config set') words='general.language general.color paths.models paths.searched server.host server.port server.api_key server.api_key_file server.cors server.media_hosts server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_host inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
+        'kt config unset') words='general.language general.color paths.models paths.searched server.host server.port server.api_key server.api_key_file server.cors server.media_hosts server.log_prompts server.tool_parser server.reasoning_parser inference.threads inference.context inference.max_running inference.kv_dtype inference.prefix_host inference.prefix_disk chat.temperature chat.top_p chat.max_tokens chat.system chat.save --json --quiet -q --color --help -h' ;;
         'kt config edit') words='--json --quiet -q --color --help -h' ;;
+        'kt config show') words='--origin --json --quiet -q --color --help -h' ;;
         'kt config list') words='--json --quiet -q --color --help -h' ;;
         'kt config profiles') words='--json --quiet -q --color --help -h' ;;
         'kt config path') words='--json --quiet -q --color --help -h' ;;
-        'kt quant') words='--method -m --out -o --group --zero-point --only --override --threads --dry-run --yes -y --json --quiet -q --color --help -h' ;;
-        'kt sft') words='train init merge export chat --json --quiet -q --color --help -h' ;;
-        'kt sft train') words='--dry-run --json --quiet -q --color --help -h' ;;
+        'kt quant') words='--method -m --out -o --group --zero-point --only --override --importance --gptq --threads --dry-run --yes -y --json --quiet -q --color --help -h' ;;
+        'kt sft') words='train init merge export eval chat --json --quiet -q --color --help -h' ;;
+        'kt sft train') words='--dry-run --accelerate --json --quiet -q --color --help -h' ;;
         'kt sft init') words='--output -o --json --quiet -q --color --help -h' ;;
         'kt sft merge') words='--base --json --quiet -q --color --help -h' ;;
-        'kt sft export') words='--json --quiet -q --color --help -h' ;;
+        'kt sft export') words='--as --part --json --quiet -q --color --help -h' ;;
+        'kt sft eval') words='--base --kind --set --max-tokens --json --quiet -q --color --help -h' ;;
         'kt sft chat') words='--base --system -s --temperature -t --max-tokens --json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt bench') words='inference compare quality machine moe linear attention mla --json --quiet -q --color --help -h' ;;
@@ -116,14 +133,19 @@ _kt() {
         'kt bench linear') words='--shape --inputs --outputs --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
         'kt bench attention') words='--shape --keys --formats --tokens --threads --layers --tier --repeats --check --json --quiet -q --color --help -h' ;;
         'kt bench mla') words='--keys --tokens --threads --repeats --check --json --quiet -q --color --help -h' ;;
-        'kt tune') words='--repeats --forget --json --quiet -q --color --help -h' ;;
+        'kt tune') words='--repeats --deferral --forget --json --quiet -q --color --help -h' ;;
         'kt microbench') words='ceilings moe linear attention --json --quiet -q --color --help -h' ;;
         'kt microbench ceilings') words='--threads --repeats --json --quiet -q --color --help -h' ;;
         'kt microbench moe') words='--shape --hidden --intermediate --experts --top-k --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
         'kt microbench linear') words='--shape --inputs --outputs --formats --tokens --threads --layers --tier --repeats --vs --check --json --quiet -q --color --help -h' ;;
         'kt microbench attention') words='--shape --keys --formats --tokens --threads --layers --tier --repeats --check --json --quiet -q --color --help -h' ;;
         'kt version') words='--json --quiet -q --color --help -h' ;;
-        'kt completion') words='bash zsh fish --json --quiet -q --color --help -h' ;;
+        'kt completion') words='bash zsh fish install uninstall --json --quiet -q --color --help -h' ;;
+        'kt completion bash') words='--json --quiet -q --color --help -h' ;;
+        'kt completion zsh') words='--json --quiet -q --color --help -h' ;;
+        'kt completion fish') words='--json --quiet -q --color --help -h' ;;
+        'kt completion install') words='bash zsh fish --dry-run --json --quiet -q --color --help -h' ;;
+        'kt completion uninstall') words='bash zsh fish --dry-run --json --quiet -q --color --help -h' ;;
     esac
     if [[ $current != -* ]]; then
         case "$path" in
@@ -133,11 +155,23 @@ _kt() {
             'kt logs') words="$(kt ps --quiet 2>/dev/null)" ;;
             'kt model pull') words="$(kt model list --quiet 2>/dev/null)" ;;
             'kt model verify') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
-            'kt model path') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt model add') files=1 ;;
+            'kt model scan') files=1 ;;
             'kt model show') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt model rm') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt model path of') words="$(kt model list --pulled --quiet 2>/dev/null)" ;;
+            'kt model path add') files=1 ;;
+            'kt model path remove') files=1 ;;
             'kt quant') words="$(kt model list --quiet 2>/dev/null; kt config profiles --quiet 2>/dev/null)"; files=1 ;;
+            'kt sft train') files=1 ;;
+            'kt sft init') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt sft merge') files=1 ;;
+            'kt sft export') files=1 ;;
+            'kt sft eval') files=1 ;;
+            'kt sft chat') files=1 ;;
             'kt bench inference') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
+            'kt bench compare') files=1 ;;
+            'kt bench quality') words="$(kt model list --quiet 2>/dev/null)"; files=1 ;;
             'kt tune') words="$(kt model list --quiet 2>/dev/null; kt config profiles --quiet 2>/dev/null)"; files=1 ;;
         esac
     fi

@@ -1,16 +1,18 @@
 """One answer from a server, shown as it comes."""
 
+import errno
+import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kt_cli import client, output, terminal
-from kt_core import config
+from kt_cli import client, output, pictures, terminal
+from kt_core import config, paths
 from kt_core.errors import BadData, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 
@@ -125,9 +127,16 @@ class _Thinking:
         self.open = False
 
 
-def once(api: client.Api, model: str, question: str, system: str | None, opts: client.Options) -> None:
+def once(
+    api: client.Api,
+    model: str,
+    question: str,
+    system: str | None,
+    opts: client.Options,
+    images: Iterable[pictures.Picture] = (),
+) -> None:
     """One question, one answer: its text on stdout, its figures on stderr. Raises KeyboardInterrupt when stopped."""
-    answer = stream(api, model, conversation(system, question), opts, writer(raw=False))
+    answer = stream(api, model, conversation(system, pictures.content(question, images)), opts, writer(raw=False))
     if answer.stopped:
         raise KeyboardInterrupt
     if output.is_json():
@@ -136,7 +145,7 @@ def once(api: client.Api, model: str, question: str, system: str | None, opts: c
         output.muted(answer.stats.line())
 
 
-def conversation(system: str | None, question: str) -> list[client.Message]:
+def conversation(system: str | None, question: pictures.Content) -> list[client.Message]:
     """The messages of a first question. None takes the setting's system prompt; an empty one has none."""
     system = config.get("chat.system") if system is None else system
     first: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -170,7 +179,7 @@ def attachment(file: Path) -> str:
 
 def _text_of(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return paths.text(file)
     except FileNotFoundError as error:
         raise NotFound("client.no_file", file=file) from error
     except (OSError, ValueError) as error:
@@ -180,7 +189,10 @@ def _text_of(file: Path) -> str:
 def question_from_stdin() -> str:
     """All of standard input, checked."""
     try:
-        return check_question(sys.stdin.read())
+        text = sys.stdin.read(paths.MOST_BYTES)
+        if len(text) == paths.MOST_BYTES:
+            raise BadData("client.bad_file", file="-", reason=os.strerror(errno.EFBIG))
+        return check_question(text)
     except UnicodeDecodeError as error:
         raise _not_text(error.encoding, error.start) from error
 

@@ -1,7 +1,10 @@
 """A run of `kt bench` for people: the table, bars, the prediction beside it, and two runs side by side."""
 
 import csv
+import errno
 import io
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,7 @@ COLUMNS = (
     "bench.column_failed",
 )
 # Figures of a case, the better way up; times are compared by their median.
-COMPARED = {
-    "prefill_rate": "bench.figure_prefill_rate",
-    "decode_rate": "bench.figure_decode_rate",
-    "output_rate": "bench.figure_output_rate",
-    "first_token_p50": "bench.figure_first_token_p50",
-    "between_tokens_p50": "bench.figure_between_tokens_p50",
-}
+COMPARED = {figure: f"bench.figure_{figure}" for figure in saved.FIGURES}
 TIMES = ("first_token_p50", "between_tokens_p50")
 RATIO_COLUMNS = (
     "bench.column_case",
@@ -48,6 +45,7 @@ LIMITS = {
     "bandwidth": "bench.limit_bandwidth",
     "arithmetic": "bench.limit_arithmetic",
     "unknown": "bench.limit_unknown",
+    "unmeasured": "bench.limit_unmeasured",
 }
 BAR = 40  # cells of the longest bar
 
@@ -109,20 +107,51 @@ def ratios(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]
     return sorted(found, key=lambda entry: str(entry["case"]))
 
 
-def write(run: dict[str, Any], table: Path | None, page: Path | None) -> dict[str, Path | None]:
-    """The rows as CSV and the report as markdown, where asked for. Raises NotFound for a folder that is not there."""
-    texts = {"csv": (table, _csv(run["rows"])), "markdown": (page, _markdown(run))}
-    written: dict[str, Path | None] = {}
-    for kind, (path, content) in texts.items():
+def check(*places: Path | None) -> None:
+    """Before anything is measured: raises NotFound or OSError where a file could not be written."""
+    for path in places:
         if path is None:
             continue
         if not path.absolute().parent.is_dir():
             raise NotFound("bench.no_folder", folder=path.absolute().parent)
-        beside = path.with_name(f".{path.name}.part")
-        beside.write_text(content, encoding="utf-8")
-        beside.replace(path)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if _is_place(path):
+            beside = _beside(path)
+            beside.touch()
+            beside.unlink()
+
+
+def write(run: dict[str, Any], table: Path | None, page: Path | None) -> dict[str, Path | None]:
+    """The rows as CSV and the report as markdown, where asked for."""
+    texts: dict[str, tuple[Path | None, Callable[[], str]]] = {
+        "csv": (table, lambda: _csv(run["rows"])),
+        "markdown": (page, lambda: _markdown(run)),
+    }
+    written: dict[str, Path | None] = {}
+    for kind, (path, make) in texts.items():
+        if path is None:
+            continue
+        content = make()
+        if _is_place(path):
+            beside = _beside(path)
+            beside.write_text(content, encoding="utf-8")
+            beside.replace(path.resolve())
+        else:
+            path.write_text(content, encoding="utf-8")
         written[kind] = path
     return written
+
+
+def _is_place(path: Path) -> bool:
+    """Whether a file may be put there whole. A device or a pipe is written to: a file in its place would be the end of it."""
+    return path.is_file() or not path.exists()
+
+
+def _beside(path: Path) -> Path:
+    """Of what a link points to."""
+    path = path.resolve()
+    return path.with_name(f".{path.name}.part")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -185,8 +214,8 @@ def _sentences(run: dict[str, Any]) -> list[str]:
     if last["resident"]:
         found.append(t("bench.resident", size=output.size(last["resident"])))
     if last["joules"]:
-        tokens = sum(row["joules"] for row in run["rows"])
-        found.append(t("bench.joules", joules=f"{tokens:.0f}"))
+        whole = sum(row["joules"] or 0 for row in run["rows"])
+        found.append(t("bench.joules", joules=f"{whole:.0f}"))
     return found
 
 

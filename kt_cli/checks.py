@@ -10,30 +10,34 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from kt_cli import machine_checks, output, servers
+from kt_cli import launch, machine_checks, output, servers
 from kt_cli.check import ERROR, OK, WARN, Check
 from kt_core import config, paths
 from kt_core.errors import BadData, EnvironmentProblem, KTError, UsageError
 from kt_core.messages import t
-from kt_core.types import Machine
+from kt_core.types import Gpu, Machine
 
 IMPORT_SECONDS = 120  # torch from a cold disk takes most of a minute on small machines
 DISTRIBUTION = "kt-cli"
 IMPORTED = ("torch", "transformers")  # the large ones, which break in ways that only an import shows
+# Oldest driver that runs programs of a major version of CUDA, by NVIDIA's table of minor-version compatibility
+_DRIVERS = {11: "450.80", 12: "525.60", 13: "580.65"}
 # The names of torch's backends as Gpu.kind has them; Ascend's comes with a package of its own
 _BACKENDS = (
     "'cpu', *(n for n, a in (('cuda', 'cuda'), ('rocm', 'hip'), ('xpu', 'xpu')) if getattr(torch.version, a, None)),"
-    " *['npu' for s in [__import__('importlib.util').util.find_spec('torch_npu')] if s]"
+    " *['npu' for s in [__import__('importlib.util').util.find_spec('torch_npu')] if s],"
+    " f'cuda={torch.version.cuda or str()}', f'for={getattr(torch._C, \"_cuda_getArchFlags\", str)() or str()}'"
 )
 _KERNELS = "import json; from kt_core import kernels; print(json.dumps(kernels.info(), default=list))"
 _BETWEEN = "-- torch and kernels --"  # tells what the two printed apart
 LOW_DISK = 5 * 2**30
+LOW_STATE = 64 * 2**20  # for logs, plans and conversations
 Done = subprocess.CompletedProcess[str]
 
 
@@ -101,15 +105,44 @@ def torch_and_kernels(machine: Machine) -> list[Check]:
 def torch_check(machine: Machine, done: Done | None = None) -> Check:
     """As import_check; and whether this torch was built for the GPUs that are here."""
     check = import_check("torch", _BACKENDS, done)
-    version, *backends = check.value.split()
+    version, *words = check.value.split()
+    backends = [word for word in words if "=" not in word and not word.startswith(("sm_", "compute_"))]
     if check.status != OK or not backends:
         return check
     unused = [gpu for gpu in machine.gpus if gpu.kind not in backends]
     names = {"version": version, "backends": output.listed(["cpu", *filter("cpu".__ne__, backends)])}
     if not unused:
-        return Check("torch", OK, t("doctor.torch", **names))
+        value = t("doctor.torch", **names)
+        problem = _cuda_problem([gpu for gpu in machine.gpus if gpu.kind == "cuda"], check.value)
+        return Check("torch", WARN, f"{value}: {problem[0]}", problem[1]) if problem else Check("torch", OK, value)
     value = t("doctor.torch_without", **names, gpus=output.listed(sorted({gpu.name for gpu in unused})))
     return Check("torch", WARN, value, t("doctor.torch_for", kinds=output.listed(sorted({gpu.kind for gpu in unused}))))
+
+
+def _cuda_problem(gpus: list[Gpu], told: str) -> tuple[str, str] | None:
+    """Why this torch cannot use these GPUs, and what to do: the driver is too old for its CUDA, or a card has no code in it."""
+    found = re.search(r"cuda=(\d+)(\S*)", told)
+    wanted = _DRIVERS.get(int(found[1])) if found else None
+    for gpu in gpus:
+        if wanted and gpu.driver and _numbers(gpu.driver) < _numbers(wanted):
+            what = t("doctor.driver_old", cuda=found[1] + found[2], wanted=wanted, driver=gpu.driver) if found else ""
+            return what, t("doctor.driver_update", wanted=wanted)
+        major, _, minor = gpu.capability.partition(".")
+        own = [(int(sm[:-1]), int(sm[-1])) for sm in re.findall(r"sm_(\d+)", told)]
+        later = [
+            (int(sm[:-1]), int(sm[-1])) for sm in re.findall(r"compute_(\d+)", told)
+        ]  # compiled for the card when loaded
+        if not own or not (major.isdecimal() and minor.isdecimal()):
+            continue
+        card = (int(major), int(minor))
+        if not any(a == card[0] and b <= card[1] for a, b in own) and not any(code <= card for code in later):
+            named = t("doctor.no_code", gpu=gpu.name, capability=f"sm_{major}{minor}")
+            return named, t("doctor.torch_for", kinds=gpu.kind)
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in re.findall(r"\d+", version)[:2])
 
 
 def import_check(name: str, more: str = '""', done: Done | None = None) -> Check:
@@ -151,12 +184,10 @@ def extension(done: Done | None = None) -> list[Check]:
         ]
     tiers = info.get("tiers") or []
     absent = [f"{tier['name']} ({', '.join(tier['missing'])})" for tier in tiers if not tier["runnable"]]
-    value = t(
-        "doctor.kernels",
-        chosen=info.get("chosen"),
-        runnable=output.listed(tier["name"] for tier in tiers if tier["runnable"]),
-        absent=output.listed(absent) or "-",
-    )
+    runnable = output.listed(tier["name"] for tier in tiers if tier["runnable"])
+    value = t("doctor.kernels", chosen=info.get("chosen"), runnable=runnable)
+    if absent:
+        value = t("doctor.kernels_absent", found=value, absent=output.listed(absent))
     if info.get("chosen") == "scalar":
         return [Check(name, WARN, value, t("doctor.scalar_only"))]
     return [Check(name, OK, value)]
@@ -231,7 +262,38 @@ def settings() -> list[Check]:
 
 
 def folders() -> list[Check]:
-    return [_folder("models", _models_dir), _folder("state", paths.state_dir)]
+    models = _folder("models", _models_dir)
+    return [_store(models) if models.status != ERROR else models, _folder("state", paths.state_dir)]
+
+
+def _store(folder: Check) -> Check:
+    """What lies in the models folder: how many models, which of them lack files, and downloads that were not finished."""
+    from kt_core.models import store
+    from kt_core.models.files import local_files
+
+    try:
+        found, unfinished = store.list_models(), store.unfinished()
+    except (BadData, UsageError):  # a broken settings file, reported above
+        return folder
+    except (KTError, OSError) as error:
+        reason = " ".join(error.lines()[:2]) if isinstance(error, KTError) else str(error)
+        return Check("models", WARN, f"{folder.value}; {reason}", folder.suggestion)
+    value = t("doctor.store", folder=folder.value, count=len(found))
+    if unfinished:
+        words = [f"{name} ({output.size(size)})" for name, size in unfinished.items()]
+        value = t("doctor.unfinished", found=value, names=output.listed(words))
+    faulty = {}
+    for model in found:
+        try:
+            local_files(model.path)
+        except UsageError:  # several GGUF models in one folder, each of which runs by its path
+            continue
+        except KTError as error:
+            faulty[model.name] = " ".join(error.lines()[:2])
+    if not faulty:
+        return Check("models", folder.status, value, folder.suggestion)
+    first, reason = next(iter(faulty.items()))
+    return Check("models", WARN, f"{value}; {output.listed(faulty)}: {reason}", t("doctor.mend_model", name=first))
 
 
 def _models_dir() -> Path:
@@ -261,10 +323,30 @@ def _folder(name: str, where: Callable[[], Path]) -> Check:
         return Check(name, ERROR, value, t("doctor.not_writable", folder=existing))
     if name == "models" and free < LOW_DISK:
         return Check(name, WARN, value, t("doctor.low_disk"))
+    if name == "state" and free < LOW_STATE:
+        return Check(name, WARN, value, t("doctor.low_state"))
     return Check(name, OK, value)
 
 
 def running_servers() -> list[Check]:
     found = servers.running()
     shown = output.listed(t("doctor.server", model=server.model, url=server.url, pid=server.pid) for server in found)
-    return [Check("servers", OK, shown or t("doctor.no_servers"))]
+    return [Check("servers", OK, shown or t("doctor.no_servers")), _port(found)]
+
+
+def _port(running: Sequence[servers.Server]) -> Check:
+    """Whether the port that kt run begins with is free; it takes the next one where it is not."""
+    try:
+        host, port = config.get("server.host"), config.get("server.port")
+    except KTError:  # reported above
+        host, port = config.setting("server.host").default, config.setting("server.port").default
+    if any(server.url.endswith(f":{port}") for server in running):
+        return Check("port", OK, t("doctor.port_own", port=port))
+    try:
+        free = launch.is_free(host, port)
+    except KTError as error:
+        what, why, next_step = error.lines()
+        return Check("port", WARN, f"{what} {why}", next_step)
+    if free:
+        return Check("port", OK, t("doctor.port_free", host=host, port=port))
+    return Check("port", WARN, t("doctor.port_taken", host=host, port=port), t("doctor.port_next"))

@@ -42,7 +42,12 @@ def agree(question: str, default: bool = True) -> bool:
     """Yes or no. Raises KeyboardInterrupt when the question is cancelled."""
     import questionary
 
-    return bool(questionary.confirm(question, default=default, **_manners()).unsafe_ask())
+    keys = t("wizard.yes_keys" if default else "wizard.no_keys")
+    # questionary would leave an English word behind it, so its line goes and kt's own stays
+    asked = questionary.confirm(question, default=default, instruction=keys, erase_when_done=True, **_manners())
+    agreed = bool(asked.unsafe_ask())
+    output.status(f"? {question} {t('wizard.yes' if agreed else 'wizard.no')}")
+    return agreed
 
 
 def text(question: str, default: str = "") -> str:

@@ -17,7 +17,7 @@ from kt_core.messages import t
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 1.0
 TOO_LONG = "context_length_exceeded"  # the API's code for a prompt that the context does not hold
-Message = dict[str, str]
+Message = dict[str, Any]  # role, and content: a text or parts, as pictures.content has it
 
 
 class Refused(RemoteError):
@@ -138,10 +138,21 @@ def health(url: str) -> dict[str, Any]:
 
 
 def models(api: Api) -> dict[str, int]:
-    """The models that the server offers: name -> tokens that it holds (0: not said).
+    """The models that the server offers: name -> tokens that it holds (0: not said). Raises as _entries does."""
+    try:
+        return {str(entry["id"]): int(entry.get("context_length") or 0) for entry in _entries(api)}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KTError("client.not_a_server", url=api.url) from error
 
-    Raises NotFound when nothing answers, or when what answers has no such list.
-    """
+
+def sees(api: Api, model: str) -> bool | None:
+    """Whether a model looks at images; None where the server does not say. Raises as _entries does."""
+    kinds = next((entry.get("input_modalities") for entry in _entries(api) if entry.get("id") == model), None)
+    return "image" in kinds if isinstance(kinds, list) else None
+
+
+def _entries(api: Api) -> list[dict[str, Any]]:
+    """The server's list of models. Raises NotFound when nothing answers, or when what answers has no such list."""
     try:
         response, connection = _send(api, "GET", "/v1/models")
     except Refused as refused:
@@ -151,8 +162,8 @@ def models(api: Api) -> dict[str, int]:
         root = f"{parts.scheme}://{parts.netloc}"
         raise NotFound("client.no_models", url=api.url, root=root) from refused
     try:
-        entries = json.loads(response.read())["data"]
-        return {str(entry["id"]): int(entry.get("context_length") or 0) for entry in entries}
+        found = json.loads(response.read())["data"]
+        return [entry for entry in found if isinstance(entry, dict)]
     except (ValueError, KeyError, TypeError) as error:
         raise KTError("client.not_a_server", url=api.url) from error
     finally:

@@ -6,14 +6,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from kt_cli import choose
 from kt_core.errors import EnvironmentProblem, KTError
 
 USUAL = ("nano", "vim", "vi", "emacs")
 
 
 def command() -> list[str]:
-    """What $VISUAL or $EDITOR says, else a usual editor that is installed. Raises EnvironmentProblem."""
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or next(filter(shutil.which, USUAL), "")
+    """What $VISUAL or $EDITOR says, which may be a script's own; else a usual editor that is installed, where there is a
+    terminal for it. Raises EnvironmentProblem."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    if not named and not choose.can_ask():
+        raise EnvironmentProblem("editor.no_terminal")
+    named = named or next(filter(shutil.which, USUAL), "")
     try:
         words = shlex.split(named)
     except ValueError:

@@ -27,7 +27,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("show", "info"), _PLAN),
         "search": _LIST,
     },
-    "kt config": {"show": "kt config list", "reset": "kt config unset KEY"},
+    "kt config": {"reset": "kt config unset KEY"},
 }
 OPTIONS: dict[str, dict[str, str]] = {
     "kt run": {

@@ -11,7 +11,7 @@ from kt_core import paths
 from kt_core.errors import KTError, UsageError
 from kt_core.messages import t
 from kt_core.models import catalogue, registry, store
-from kt_core.models.files import CONFIG, local_files
+from kt_core.models.files import CONFIG, called, local_files, stem
 from kt_core.types import ModelFiles
 
 DEEPEST = 6  # folders below the one that is scanned
@@ -48,13 +48,13 @@ def _models(folder: Path) -> Iterator[Found]:
     """The models that lie in `folder` itself."""
     shards = any(folder.glob("*.safetensors"))
     if shards and (folder / CONFIG).is_file():
-        yield _read(folder, folder.name)
+        yield _read(folder, called(folder))
         return
     seen: set[str] = set()
     for file in sorted(folder.glob("*.gguf")):
         if "mmproj" in file.name:  # a part of a model, which reads pictures
             continue
-        found = _read(file, file.stem)
+        found = _read(file, stem(file.name).removesuffix(".gguf"))
         if found.path not in seen:  # the parts of a split one are one model
             seen.add(found.path)
             yield found

@@ -38,7 +38,7 @@ class Command(TyperCommand):
         known = {name for param in options(self, ctx) for name in (*param.opts, *param.secondary_opts)}
         for param in options(self, ctx):
             value = ctx.params.get(param.name)
-            given = map(str, value) if isinstance(value, list | tuple) else [value]
+            given = map(str, value if isinstance(value, list | tuple) else [value])
             if not known.isdisjoint(given):  # "-p --json" asks nobody about "--json"
                 raise UsageError("cli.needs_value", name=max(param.opts, key=len), command=" ".join(path_of(ctx)))
         return rest

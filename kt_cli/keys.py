@@ -29,7 +29,7 @@ def own() -> str:
 def _lines(file: Path) -> list[str]:
     """One key a line; empty lines and those that begin with # are none."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = paths.text(file).splitlines()
     except FileNotFoundError as error:
         raise NotFound("run.no_key_file", file=file) from error
     except (OSError, UnicodeDecodeError) as error:

@@ -31,11 +31,13 @@ PORTS_TRIED = 100  # from the preferred port upwards
 LOGS_KEPT = 20
 NAME_LENGTH = 50  # characters of a model's name in a file's name, which has room for 255 bytes
 OWN_NAME = re.compile(r"\d{8}-\d{6}-(\d{1,10})-")  # of plans and logs: date, time, process
+TIER_VARIABLE = "KT_KERNEL_CPU_VARIANT"
 SETTINGS = (
     "inference.threads",
     "inference.context",
     "inference.max_running",
     "inference.kv_dtype",
+    "inference.prefix_host",
     "inference.prefix_disk",
 )  # each for the decision that has its last word's name
 SERVER = [sys.executable, "-m", "kt_core.server"]
@@ -108,6 +110,8 @@ def wished(overrides: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
     settings = {key.partition(".")[2]: config.get(key) for key in SETTINGS}
     settings = {name: value for name, value in settings.items() if value not in (0, "auto") and not overrides.get(name)}
     given = {name: value for name, value in overrides.items() if value is not None}
+    if forced := os.environ.get(TIER_VARIABLE):  # which the kernels obey whatever a plan says
+        given.setdefault("tier", forced)
     return {**given, **settings}, set(settings)
 
 
@@ -149,7 +153,7 @@ def with_server(
 def free_port(host: str, wanted: int | None) -> int:
     """`wanted` if it is free, else an error; with None the preferred port or the next free one."""
     if wanted is not None:
-        if not _is_free(host, wanted):
+        if not is_free(host, wanted):
             raise _taken(wanted, _next_free(host, wanted))
         return wanted
     return _next_free(host, config.get("server.port"))
@@ -165,12 +169,12 @@ def _taken(port: int, free: int) -> KTError:
 
 def _next_free(host: str, first: int) -> int:
     for port in range(first, min(first + PORTS_TRIED, 65536)):
-        if _is_free(host, port):
+        if is_free(host, port):
             return port
     raise KTError("run.no_free_port", first=first, last=min(first + PORTS_TRIED, 65536) - 1)
 
 
-def _is_free(host: str, port: int) -> bool:
+def is_free(host: str, port: int) -> bool:
     """Whether the server could listen there. Raises UsageError for an address that is not this machine's."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

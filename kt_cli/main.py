@@ -37,10 +37,15 @@ COMMANDS: dict[str, str] = {
     "tune": "tune.help",
     "microbench": "microbench.help",
     "version": "cli.version_help",
-    "completion": "cli.completion_help",
+    "completion": "completion.help",
 }
 COLORS = ("auto", "always", "never")
+# A path that a person gave which cannot be used as it was: what the system says of it is the whole story.
+UNUSABLE = (
+    errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP,
+)  # fmt: skip
 # Limits of the system: files, processes, memory.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a disk, a quota or a limit on files that takes no more says
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
@@ -154,7 +159,11 @@ def run(args: list[str]) -> int:
         if failure.errno in SCARCE:
             output.error(KTError("cli.scarce", reason=failure.strerror))
             return 1
-        if failure.errno != errno.ENOSPC:
+        if failure.errno in UNUSABLE and failure.filename is not None:
+            _debug()
+            output.error(KTError("cli.unusable", file=failure.filename, reason=failure.strerror))
+            return 1
+        if failure.errno not in FULL:
             return _other(failure, args)
         terminal.silence(sys.stdout.fileno())  # what is still buffered would fail again at the end
         output.error(KTError("output.full"))

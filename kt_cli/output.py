@@ -42,6 +42,7 @@ STAGES = {
     "start": "output.stage_start",
     "tokenizer": "output.stage_tokenizer",
     "weights": "output.stage_weights",
+    "importance": "output.stage_importance",
     "evaluate": "output.stage_evaluate",
 }
 UNITS = {"modules": "output.unit_modules", "tokens": "output.unit_tokens"}

@@ -12,7 +12,10 @@ PARTS = {
     "layer": "gpus.memory_layer",
     "weights": "run.memory_weights",
     "runtime": "run.memory_runtime",
+    "templates": "run.memory_templates",
     "rows": "run.memory_rows",
+    "adapters": "run.memory_adapters",
+    "prefixes": "run.memory_prefixes",
     "cache": "run.memory_cache",
 }
 SOURCES = {
@@ -23,7 +26,7 @@ SOURCES = {
     "model": "run.from_model",
     "default": "run.from_default",
 }
-BYTES = ("cache", "prefix_disk")  # decisions that are sizes
+BYTES = ("cache", "prefix_host", "prefix_disk")  # decisions that are sizes
 SPEEDS = {"decode_tokens_per_second": "run.predicted_decode", "prefill_tokens_per_second": "run.predicted_prefill"}
 
 

@@ -1,5 +1,6 @@
 """The terminal's manners: no echo while something is drawn, and a clean end when a signal ends the command."""
 
+import base64
 import os
 import signal
 import sys
@@ -50,6 +51,18 @@ def silence(descriptor: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
+
+
+def copy(text: str) -> bool:
+    """Have the terminal put `text` on the clipboard, as OSC 52 asks it to, which works over SSH too. Whether there is a terminal
+    to ask; whether it does so, none of them says."""
+    stream = next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
+    if stream is None:
+        return False
+    inside = "\033Ptmux;\033{}\033\\" if "TMUX" in os.environ else "{}"  # tmux hands on what is wrapped for it
+    stream.write(inside.format(f"\033]52;c;{base64.b64encode(text.encode()).decode()}\a"))
+    stream.flush()
+    return True
 
 
 @contextmanager

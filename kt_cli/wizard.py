@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from kt_cli import choose, launch, names, output, planned, profiles
+from kt_cli import adapters, choose, launch, names, output, planned, profiles
 from kt_cli.flags import Launching
 from kt_core import config, paths
 from kt_core.errors import KTError, NotFound
@@ -49,7 +49,7 @@ class RunCommand(Launching):
                 raise typer.Exit
             output.muted(t("wizard.same_as", command=shlex.join(["kt", "run", *args])))
         flags = {name for param in self.params if getattr(param, "is_flag", False) for name in param.opts}
-        return super().parse_args(ctx, profiles.expanded(args, flags))
+        return super().parse_args(ctx, profiles.expanded(adapters.expanded(args), flags))
 
 
 def asked() -> list[str]:

@@ -8,6 +8,7 @@ import fcntl
 import importlib
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("general.language", str, "auto", env="KT_LANG", choices=("auto", "en", "zh")),
     _setting("general.color", str, "auto", choices=("auto", "always", "never")),
     _setting("paths.models", str, ""),
+    _setting("paths.searched", str, ""),
     _setting("server.host", str, "127.0.0.1"),
     _setting("server.port", int, 30000, minimum=1, maximum=65535),
     _setting("server.api_key", str, "", secret=True),
@@ -56,7 +58,8 @@ SETTINGS: tuple[Setting, ...] = (
     _setting("inference.threads", int, 0, minimum=0, maximum=4096),
     _setting("inference.context", int, 0, minimum=0),
     _setting("inference.max_running", int, 0, minimum=0, maximum=512),
-    _setting("inference.kv_dtype", str, "auto", choices=("auto", "bfloat16", "float32")),
+    _setting("inference.kv_dtype", str, "auto", choices=("auto", "bfloat16", "float32", "fp8_e4m3")),
+    _setting("inference.prefix_host", str, "auto"),
     _setting("inference.prefix_disk", str, "auto"),
     _setting("chat.temperature", float, 0.7, minimum=0, maximum=2),
     _setting("chat.top_p", float, 0.9, minimum=0, maximum=1),
@@ -334,21 +337,34 @@ def _alone(file: Path) -> Iterator[None]:
             os.close(folder)
 
 
-def write_file(file: Path, text: str) -> None:
-    """Replace `file` in one step; only its owner may read it, for it may hold the API key."""
+def write_file(file: Path, text: str, private: bool = True) -> None:
+    """Replace `file` as `replace_file` does. Raises KTError, which names the variable that moves settings."""
+    try:
+        file.resolve().parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, text, private)
+    except OSError as error:
+        raise KTError("config.cannot_write", file=file, reason=error.strerror or error) from error
+
+
+def replace_file(file: Path, text: str, private: bool = False) -> None:
+    """Replace `file` in one step. Private: only its owner may read it, for it may hold the API key; else who could, and a new
+    one as the umask has it. Raises OSError, and leaves nothing of the new text then."""
     target = file.resolve()  # a link to a dotfiles folder stays a link
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        mode = 0o600 if private else 0o666
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors=None if private else "surrogateescape") as out:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
+        if not private and target.exists():
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
         beside.replace(target)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-        raise KTError("config.cannot_write", file=file, reason=error.strerror or error) from error
+        raise
 
 
 def _near(key: str) -> list[str]:

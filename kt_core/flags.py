@@ -78,9 +78,9 @@ KT_FLAGS = (
     _wish("--kt-max-deferred-experts-per-token", COUNT, "deferred"),
     _wish("--kt-gpu-prefill-token-threshold", COUNT, "prefill_threshold", "--kt-gpu-prefill-threshold"),
     _wish("--kt-expert-placement-strategy", TEXT, "placement"),
-    *_ignored("dynamic", SWITCH, "--kt-enable-dynamic-expert-update"),
-    *_ignored("recorded", SWITCH, "--record-kt-gpu-expert-distribution"),
-    *_refused("lora", TEXT, "--kt-lora-path", "--kt-expert-lora-path"),
+    _wish("--kt-enable-dynamic-expert-update", SWITCH, "moving"),
+    _wish("--record-kt-gpu-expert-distribution", SWITCH, "record"),
+    *_refused("lora_folder", TEXT, "--kt-lora-path", "--kt-expert-lora-path"),
 )
 SERVER_FLAGS = (
     Flag("--model-path", TEXT, USED, "flags.model", MODEL, "", ("--model",)),
@@ -122,9 +122,10 @@ SERVER_FLAGS = (
     *_ignored("seed", COUNT, "--random-seed"),
     *_ignored("speculative", TEXT, "--speculative-algorithm", "--speculative-draft-model-path"),
     *_ignored("speculative", COUNT, "--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens"),
-    *_refused("lora", SWITCH, "--enable-lora"),
-    *_refused("lora", TEXT, "--lora-backend"),
-    *_refused("lora", TEXTS, "--lora-paths"),
+    *_ignored("lora", SWITCH, "--enable-lora"),
+    *_ignored("lora", TEXT, "--lora-backend", "--lora-target-modules"),
+    *_ignored("lora", COUNT, "--max-lora-rank", "--max-loras-per-batch", "--max-loaded-loras"),
+    _option("--lora-paths", TEXTS, "--lora"),
     *_refused("one_machine", COUNT, "--nnodes", "--node-rank", "--data-parallel-size", "--dp-size"),
     *_refused("one_machine", TEXT, "--dist-init-addr"),
 )  # fmt: skip
@@ -223,12 +224,13 @@ def _take(flag: Flag, name: str, words: list[str], own: set[str], named: dict[st
     elif flag.kind in (MODEL, WEIGHTS):
         named[flag.kind] = words[0]
     elif flag.kind == WISH:
-        values = [_typed(flag, name, word) for word in words]
+        values = [_typed(flag, name, word) for word in words] or [True]
         done.wishes[flag.to] = values if flag.takes == COUNTS else values[0]
     elif flag.to not in own:
         done.notes.append(t("flags.has_no_effect", name=name, reason=t("flags.for_running")))
     else:
-        done.words += [flag.to, flag.values.get(words[0], words[0])]
+        for word in words:
+            done.words += [flag.to, flag.values.get(word, word)]
 
 
 def _typed(flag: Flag, name: str, word: str) -> Any:

@@ -199,6 +199,8 @@ class ServerSettings:
     max_queue: int = 64  # waiting requests before 429
     tool_parser: str = "auto"  # how the model writes tool calls and reasoning: a parser's name, "auto" or "none"
     reasoning_parser: str = "auto"
+    lora: tuple[tuple[str, str], ...] = ()  # adapters from the start: name and folder
+    lora_folder: str = ""  # from which clients may have adapters loaded; "": from nowhere
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,9 @@ class Plan:
     server: ServerSettings
     # of one sequence, "decode_tokens_per_second" and "prefill_tokens_per_second"; what cannot be predicted is not there
     predicted: dict[str, float] = field(default_factory=dict)
-    memory_parts: dict[str, int] = field(default_factory=dict)  # of "cpu": "weights", "runtime", "rows", "cache"
+    memory_parts: dict[str, int] = field(
+        default_factory=dict
+    )  # of "cpu": "weights", "runtime", "templates", "rows", "cache"
     # device -> the same of a GPU: "weights", "experts", "cache", "rows", "runtime", "layer"
     gpu_parts: dict[str, dict[str, int]] = field(default_factory=dict)
     version: int = PLAN_VERSION
@@ -376,6 +380,7 @@ class Request:
     format: Format | None = None
     grammar: str | None = None  # what the whole answer has to follow, in the dialect of engine/constraint.py
     timeout: float | None = None  # seconds from submission
+    adapter: str | None = None  # whose additions to the weights it takes
     progress: bool = False  # tell how far the prompt is after each step
     marks: tuple[str, ...] = ()  # a special token that is one of these, or a part of one, belongs to the answer's text
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,15 +68,26 @@ def _download(cache: Path, path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def demo_file(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo: the same weights as a mixture of experts. Workers share it."""
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """once(name, make): the file of that name, which make(path) wrote for the first worker that asked."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if WORKERS > 1 else base) / "shared-demo"
-    with _one_at_a_time(folder):
-        path = folder / "demo.gguf"
-        if not path.exists():
-            demo.build(smollm2_gguf, path, lambda *_: None)
-    return path
+
+    def file(name: str, make: Callable[[Path], object]) -> Path:
+        folder = (base.parent if WORKERS > 1 else base) / f"shared-{name}"
+        with _one_at_a_time(folder):
+            path, partial = folder / name, folder / f"partial-{name}"
+            if not path.exists():
+                make(partial)
+                partial.rename(path)
+        return path
+
+    return file
+
+
+@pytest.fixture(scope="session")
+def demo_file(smollm2_gguf: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The demo: the same weights as a mixture of experts."""
+    return once("demo.gguf", lambda path: demo.build(smollm2_gguf, path, lambda *_: None))
 
 
 @contextlib.contextmanager

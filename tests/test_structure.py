@@ -16,7 +16,7 @@ LEVELS = [
     {"config", "flags"},
     {"formats"},
     {"models", "machine", "plan", "media"},
-    {"weights", "kernels", "device"},
+    {"weights", "kernels", "device", "lora"},
     {"inject", "operators"},
     {"programs"},
     {"engine"},
@@ -32,6 +32,7 @@ BESIDE = {
     "plan": {"machine", "models"},
     "operators": {"inject"},
     "kernels": {"weights"},
+    "lora": {"weights"},
 }
 LIGHT = (
     "messages",

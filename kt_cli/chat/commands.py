@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kt_cli import answer, client, editor, keys, output, servers
+from kt_cli import answer, client, editor, keys, output, pictures, servers, terminal
 from kt_cli.chat import saved, session
 from kt_cli.chat.prompt import QUOTES
 from kt_core import paths
@@ -56,7 +56,7 @@ def completions(chat: session.Chat) -> dict[str, Any]:
     files = PathCompleter(expanduser=True)
     return {
         **dict.fromkeys(COMMANDS),
-        **dict.fromkeys(("/file", "/save", "/load"), files),
+        **dict.fromkeys(("/file", "/image", "/save", "/load"), files),
         "/set": dict.fromkeys(PARAMETERS),
         "/think": dict.fromkeys(THINKING),
         "/model": {chat.model: None, **{server.model: None for server in servers.ready()}},
@@ -73,6 +73,7 @@ def _clear(chat: session.Chat, rest: str) -> None:
     """The conversation so far stays in its file, and a new one begins."""
     chat.messages.clear()
     chat.attached.clear()
+    chat.images.clear()
     chat.totals = session.Totals()
     if chat.file:
         chat.file = saved.new_file()
@@ -161,6 +162,34 @@ def _file(chat: session.Chat, rest: str) -> None:
     output.muted(t("chat.attached", file=rest))
 
 
+def _image(chat: session.Chat, rest: str) -> None:
+    if not rest:
+        output.status(t("chat.image_which"))
+        return
+    pictures.check(chat.api, chat.model)
+    names = pictures.paths_in(rest)
+    for name in names if pictures.is_nothing_else(rest, names) else [rest]:  # dropped on the terminal, or typed
+        chat.images.append(pictures.load(name))
+        output.muted(t("chat.attached", file=name))
+
+
+def took_images(chat: session.Chat, line: str) -> bool:
+    """Attach the images whose paths a question names, where the model sees images. True when it names nothing else: then
+    there is no question yet."""
+    names = pictures.paths_in(line)
+    try:
+        if not names or client.sees(chat.api, chat.model) is not True:
+            return False
+        chat.images += [pictures.load(name) for name in names]
+    except KTError as failure:
+        output.error(failure)
+        return True
+    alone = pictures.is_nothing_else(line, names)
+    for name in names:
+        output.muted(t("chat.attached" if alone else "chat.goes_along", file=name))
+    return alone
+
+
 def _save(chat: session.Chat, rest: str) -> None:
     """A copy; an existing file is not replaced."""
     if not rest:
@@ -172,6 +201,17 @@ def _save(chat: session.Chat, rest: str) -> None:
         return
     saved.write(file, chat.model, chat.all_messages())
     output.muted(t("chat.saved", file=file))
+
+
+def _copy(chat: session.Chat, rest: str) -> None:
+    """The last answer, as it was written."""
+    answers = [pictures.text_of(message["content"]) for message in chat.messages if message["role"] == "assistant"]
+    if not answers:
+        output.status(t("chat.nothing_to_copy"))
+    elif terminal.copy(answers[-1]):
+        output.muted(t("chat.copied", count=len(answers[-1])))
+    else:
+        output.status(t("chat.copy_no_terminal"))
 
 
 def _load(chat: session.Chat, rest: str) -> None:
@@ -232,10 +272,12 @@ COMMANDS: dict[str, tuple[str, Action]] = {
     "/undo": ("chat.help_undo", _undo),
     "/edit": ("chat.help_edit", _edit),
     "/file": ("chat.help_file", _file),
+    "/image": ("chat.help_image", _image),
     "/system": ("chat.help_system", _system),
     "/set": ("chat.help_set", _set),
     "/think": ("chat.help_think", _think),
     "/model": ("chat.help_model", _model),
+    "/copy": ("chat.help_copy", _copy),
     "/stats": ("chat.help_stats", _stats),
     "/save": ("chat.help_save", _save),
     "/load": ("chat.help_load", _load),

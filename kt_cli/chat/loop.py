@@ -28,5 +28,5 @@ def talk(chat: Chat) -> None:
         warned = False
         if commands.is_command(line):
             commands.run(chat, line)
-        elif line.strip():
+        elif line.strip() and not commands.took_images(chat, line):
             ask(chat, line)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kt_cli import client, pictures
 from kt_core import paths
 from kt_core.errors import BadData, KTError, NotFound
 
@@ -21,17 +22,18 @@ class Conversation:
 
     file: Path
     model: str
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[client.Message, ...]
 
     @property
     def title(self) -> str:
-        first = next((m["content"] for m in self.messages if m["role"] == "user"), "")
+        first = next((pictures.text_of(m["content"]) for m in self.messages if m["role"] == "user"), "")
         line = " ".join(first.split())
         return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
     @property
     def system(self) -> str:
-        return self.messages[0]["content"] if self.messages and self.messages[0]["role"] == "system" else ""
+        first = self.messages[0] if self.messages else {"role": "", "content": ""}
+        return pictures.text_of(first["content"]) if first["role"] == "system" else ""
 
 
 def folder() -> Path:
@@ -67,8 +69,8 @@ def _written(file: Path) -> float:
 def read(file: Path) -> Conversation:
     """Raises NotFound, and BadData for anything but a conversation."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        messages = tuple({"role": str(m["role"]), "content": _text(m["content"])} for m in data["messages"])
+        data = json.loads(paths.text(file))
+        messages = tuple({"role": str(m["role"]), "content": _content(m["content"])} for m in data["messages"])
         return Conversation(file, str(data.get("model", "")), messages)
     except FileNotFoundError as error:
         raise NotFound("saved.absent", file=file) from error
@@ -76,10 +78,20 @@ def read(file: Path) -> Conversation:
         raise BadData("saved.bad", file=file, reason=getattr(error, "strerror", None) or error) from error
 
 
-def _text(value: Any) -> str:
+def _content(value: Any) -> pictures.Content:
+    """A text, or parts of text and images as pictures.content makes them. Raises TypeError for anything else."""
+    if isinstance(value, list):
+        return [_part(part["type"], part[part["type"]]) for part in value]
     if not isinstance(value, str):
         raise TypeError("content")
     return value
+
+
+def _part(kind: str, value: Any) -> dict[str, Any]:
+    text = value["url"] if kind == "image_url" else value
+    if kind not in ("text", "image_url") or not isinstance(text, str):
+        raise TypeError("content")
+    return {"type": kind, kind: {"url": text} if kind == "image_url" else text}
 
 
 def write(file: Path, model: str, messages: list[dict[str, Any]]) -> None:

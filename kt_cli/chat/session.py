@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kt_cli import answer, client, output
+from kt_cli import answer, client, output, pictures
 from kt_cli.chat import saved
 from kt_core.errors import KTError
 from kt_core.messages import t
@@ -40,6 +40,7 @@ class Chat:
     file: Path | None = None  # where the conversation is kept
     messages: list[client.Message] = field(default_factory=list)  # without the system prompt
     attached: list[str] = field(default_factory=list)  # texts that go along with the next question
+    images: list[pictures.Picture] = field(default_factory=list)  # the same
     totals: Totals = field(default_factory=Totals)
     done: bool = False
 
@@ -63,15 +64,17 @@ class Chat:
 
 def ask(chat: Chat, question: str) -> None:
     """Put a question, with what is attached to it."""
-    chat.messages.append({"role": "user", "content": "\n\n".join([question, *chat.attached])})
+    text = "\n\n".join([question, *chat.attached])
+    chat.messages.append({"role": "user", "content": pictures.content(text, chat.images)})
     if reply(chat):
         chat.attached.clear()
+        chat.images.clear()
 
 
 def reply(chat: Chat) -> bool:
     """Answer the last question. False when it failed, which leaves the conversation as it was before."""
     try:
-        answer.check_question(chat.messages[-1]["content"])
+        answer.check_question(pictures.text_of(chat.messages[-1]["content"]))
         with answer.advice("chat.too_long"):
             out = answer.writer(chat.raw)
             got = answer.stream(chat.api, chat.model, chat.all_messages(), chat.options, out, chat.thinking)

@@ -17,6 +17,7 @@ from kt_core.errors import NotFound, UsageError
 from kt_core.messages import t
 
 DEFAULT = "inference"
+MOST_CLIENTS = 4096  # each is a connection
 
 
 class Bench(Group):
@@ -60,27 +61,38 @@ def inference(
         serving.cases(
             serving.parse_lengths(prompt, "--prompt"),
             serving.parse_lengths(output_lengths, "--output"),
-            microbench.numbers(concurrency, "--concurrency"),
+            _clients(concurrency),
             _depths(depth),
             repeats,
         )
     )
     before = saved.load(compare) if compare else None
+    bench_report.check(csv, markdown, picture)
     if picture:
         plot.check(picture)
+    if save:
+        saved.place(save)
     with _server(name, url, threads, api_key, seed, max(case.longest for case in wanted)) as server:
         run = _measure(server, wanted)
     files = {"run": saved.save(save, run) if save else None}
     files |= bench_report.write(run, csv, markdown)
     if picture:
         files["plot"] = plot.write(picture, run["rows"], bench_report.axes())
+    compared = {"compared": bench_report.ratios(before, run)} if before else {}
     output.result(
-        {**run, "files": {kind: str(path) for kind, path in files.items() if path}},
+        {**run, **compared, "files": {kind: str(path) for kind, path in files.items() if path}},
         lambda: bench_report.text(run, before),
     )
     for path in files.values():
         if path:
             output.status(t("bench.written", path=path))
+
+
+def _clients(text: str) -> tuple[int, ...]:
+    counts = microbench.numbers(text, "--concurrency", "kt bench")
+    if max(counts, default=0) > MOST_CLIENTS:
+        raise UsageError("bench.clients_many", clients=max(counts), most=MOST_CLIENTS)
+    return counts
 
 
 @app.command("compare", cls=Command, help="bench.compare_help")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from kt_cli import answer, choose, client, keys, output, servers
+from kt_cli import answer, choose, client, keys, output, pictures, servers
 from kt_cli.help import Command, new_app
 from kt_core import config
 from kt_core.errors import KTError, NotFound
@@ -21,6 +21,7 @@ def chat(
     ctx: typer.Context,
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="chat.prompt", metavar="TEXT")] = None,
     file: Annotated[list[Path] | None, typer.Option("--file", "-f", help="chat.file", metavar="FILE")] = None,
+    image: Annotated[list[str] | None, typer.Option("--image", help="chat.image", metavar="IMAGE")] = None,
     go_on: Annotated[bool, typer.Option("--continue", "-c", help="chat.continue")] = False,
     url: Annotated[str | None, typer.Option("--url", help="chat.url", metavar="URL")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="chat.model", metavar="NAME")] = None,
@@ -40,12 +41,15 @@ def chat(
         return
     api, model, context = _where(url, model)
     options = answer.options(temperature, max_tokens)
+    if image:
+        pictures.check(api, model)
+    images = [pictures.load(name) for name in image or []]
     if once:
         question = answer.assembled(prompt, file or [])
         with answer.advice("chat.too_long_once"):
-            answer.once(api, model, question, system, options)
+            answer.once(api, model, question, system, options, images)
         return
-    converse(api, model, context, options, system=system, raw=raw, save=not no_save, go_on=go_on)
+    converse(api, model, context, options, system=system, raw=raw, save=not no_save, go_on=go_on, images=images)
 
 
 def converse(
@@ -58,15 +62,17 @@ def converse(
     raw: bool = False,
     save: bool = True,
     go_on: bool = False,
+    images: list[pictures.Picture] | None = None,
 ) -> None:
-    """A conversation on the terminal, until the user leaves it. With `go_on` the newest kept one is taken up."""
+    """A conversation on the terminal, until the user leaves it. With `go_on` the newest kept one is taken up. `images` go
+    along with the first question."""
     from kt_cli.chat import commands, saved
     from kt_cli.chat.loop import talk
     from kt_cli.chat.session import Chat
 
     system = config.get("chat.system") if system is None else system
     file = saved.new_file() if save and config.get("chat.save") else None
-    conversation = Chat(api, model, options, system, raw, context, file=file)
+    conversation = Chat(api, model, options, system, raw, context, file=file, images=images or [])
     output.status(t("chat.welcome", model=model, url=api.url))
     if go_on:
         kept = saved.newest(1)

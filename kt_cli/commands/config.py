@@ -97,6 +97,23 @@ def _template() -> str:
     return "\n".join(lines).lstrip() + "\n"
 
 
+@app.command("show", cls=Command, help="cli.config_show_help", epilog="cli.config_examples")
+def show(origin: Annotated[bool, typer.Option("--origin", help="cli.config_origin")] = False) -> None:
+    """What is in force, as the settings file would say it."""
+    settings = config.load()
+    found = {
+        entry.key: (_masked(entry, settings.get(entry.key)), settings.origin(entry.key)) for entry in config.SETTINGS
+    }
+    data = [
+        {"key": key, "value": value, **({"origin": where} if origin else {})} for key, (value, where) in found.items()
+    ]
+    rows = [
+        (f"{key} = {_quoted(value)}", *((t(ORIGINS[where]),) if origin else ()))
+        for key, (value, where) in found.items()
+    ]
+    output.result({"settings": data}, lambda: output.table(rows), names=list(found))
+
+
 @app.command("list", cls=Command, help="cli.config_list_help", epilog="cli.config_examples")
 def list_() -> None:
     settings = config.load()

@@ -11,7 +11,7 @@ from kt_cli import checks, names, output
 from kt_cli.check import ERROR, OK, WARN, Check
 from kt_cli.help import Command, new_app
 from kt_core import paths
-from kt_core.errors import EnvironmentProblem, NotFound
+from kt_core.errors import KTError, NotFound
 from kt_core.messages import t
 
 app = new_app("doctor.help")
@@ -40,7 +40,7 @@ def doctor(
     output.result(data, lambda: _report(found), names=faulty)
     output.status(t("doctor.counts", **counts))
     if counts[ERROR]:
-        raise typer.Exit(EnvironmentProblem.exit_code)
+        raise typer.Exit(KTError.exit_code)
 
 
 def _report(found: list[Check]) -> str:

@@ -30,7 +30,9 @@ def logs(
     log = Path(server.log) if server and server.log else _newest(name)
     try:
         with log.open(encoding="utf-8", errors="replace") as file:
-            last = list(deque(iter(file.readline, ""), lines or None))  # a file that is iterated over cannot tell
+            last = list(
+                deque(iter(file.readline, ""), min(lines, sys.maxsize) or None)
+            )  # a file that is iterated over cannot tell
             position = file.tell()
         output.result({"log": log, "lines": [line.rstrip("\n") for line in last]}, lambda: "".join(last), [str(log)])
         if follow:

@@ -234,10 +234,10 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
 
 
-def numbers(text: str | None, option: str) -> tuple[int, ...]:
+def numbers(text: str | None, option: str, command: str = "kt microbench") -> tuple[int, ...]:
     words = _names(text)
     if text is not None and (not words or not all(word.isascii() and word.isdigit() and int(word) for word in words)):
-        raise _bad_value(option, t("microbench.a_list"))
+        raise _bad_value(option, t("microbench.a_list"), command)
     return tuple(map(int, words))
 
 
@@ -248,8 +248,8 @@ def _threads(text: str | None) -> tuple[int, ...]:
     return counts
 
 
-def _bad_value(option: str, expected: str) -> UsageError:
-    return UsageError("cli.bad_value", name=option, expected=expected, command="kt microbench")
+def _bad_value(option: str, expected: str, command: str = "kt microbench") -> UsageError:
+    return UsageError("cli.bad_value", name=option, expected=expected, command=command)
 
 
 # ---- the run

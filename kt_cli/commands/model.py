@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kt_cli import found_models, output, servers
+from kt_cli import choose, found_models, output, servers
+from kt_cli.commands import model_path
 from kt_cli.help import Command, new_app
 from kt_core import paths
 from kt_core.errors import BadData, KTError, NotFound, UsageError
@@ -14,7 +15,7 @@ from kt_core.messages import t
 
 if TYPE_CHECKING:
     from kt_core.models.registry import Entry
-    from kt_core.models.repository import Repository
+    from kt_core.models.sources import Source
 
 app = new_app("model.help")
 STATES = {
@@ -58,21 +59,21 @@ def pull(
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="model.exclude", metavar="PATTERN")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="model.dry_run")] = False,
 ) -> None:
-    from kt_core.models import registry, repository, store
+    from kt_core.models import registry, sources, store
 
     entry = registry.find(name)
     if entry and (include or exclude):
         raise UsageError("model.no_patterns", name=entry.name)
-    found = None if entry else repository.find(repository.of(name), include or (), exclude or ())
+    found = None if entry else sources.find(name, include or (), exclude or ())
     if dry_run:
         _would_pull(found, entry)
         return
     with output.progress() as report:
-        files = repository.pull(found, report) if found else store.pull(name, report)
+        files = sources.pull(found, report) if found else store.pull(name, report)
     output.result({"name": files.name, "path": files.path}, lambda: files.path, names=[files.name])
 
 
-def _would_pull(found: "Repository | None", entry: "Entry | None") -> None:
+def _would_pull(found: "Source | None", entry: "Entry | None") -> None:
     """What a pull would download, and whether there is room for it."""
     from kt_core.machine.folder import free_bytes
     from kt_core.models import store
@@ -92,13 +93,13 @@ def _would_pull(found: "Repository | None", entry: "Entry | None") -> None:
 
 @app.command("verify", cls=Command, help="model.verify_help", epilog="model.verify_examples")
 def verify(name: PulledName, repair: Annotated[bool, typer.Option("--repair", help="model.repair")] = False) -> None:
-    from kt_core.models import repository
+    from kt_core.models import repository, sources
 
     with output.progress() as report:
         found = repository.verify(name, report)
         broken = [check.file for check in found if check.state not in (repository.OK, repository.UNKNOWN)]
         if broken and repair:
-            repository.repair(name, broken, report)
+            sources.repair(name, broken, report)
             found = repository.verify(name, report)
     left = [check.file for check in found if check.state not in (repository.OK, repository.UNKNOWN)]
     rows = [(check.file, output.size(check.bytes), t(STATES[check.state])) for check in found]
@@ -152,12 +153,7 @@ def scan(
         output.status(t("model.is_added", name=one.name, file=paths.models_file()))
 
 
-@app.command("path", cls=Command, help="model.path_help", epilog="model.examples")
-def path(name: PulledName) -> None:
-    from kt_core import models
-
-    files = models.resolve(name)
-    output.result({"name": files.name, "path": files.path, "files": files.files}, lambda: files.path)
+app.add_typer(model_path.app, name="path")
 
 
 @app.command("show", cls=Command, help="model.show_help", epilog="model.show_examples")
@@ -169,9 +165,16 @@ def show(name: AnyName, hub: Annotated[bool, typer.Option("--hub", help="model.h
 
 
 @app.command("rm", cls=Command, help="model.rm_help", epilog="model.examples")
-def rm(name: PulledName, yes: Annotated[bool, typer.Option("--yes", "-y", help="model.yes")] = False) -> None:
+def rm(
+    name: PulledName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="model.rm_dry_run")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="model.yes")] = False,
+) -> None:
     from kt_core.models import catalogue, store
 
+    if dry_run:
+        _would_remove(name)
+        return
     if name in catalogue.own() and store.path(name) is None:
         file = catalogue.forget(name)
         output.result({"forgotten": name, "file": file}, lambda: "", names=())
@@ -188,13 +191,29 @@ def rm(name: PulledName, yes: Annotated[bool, typer.Option("--yes", "-y", help="
     output.status(t("model.removed", folder=removed))
 
 
+def _would_remove(name: str) -> None:
+    """What rm would do: forget a name, or delete a folder or a link. Raises NotFound as rm does."""
+    from kt_core.models import catalogue, store
+
+    folder = store.path(name)
+    if folder is None and name in catalogue.own():
+        told = t("model.would_forget", name=name, file=paths.models_file())
+        output.result({"forgotten": name, "file": paths.models_file()}, lambda: told, names=[name])
+        return
+    if folder is None:
+        raise store.not_pulled(name)
+    if folder.parent != store.models_dir():
+        raise KTError("models.only_searched", folder=folder)
+    size = 0 if folder.is_symlink() else {entry.path: entry.bytes for entry in store.list_models()}[folder]
+    told = t("model.would_remove", folder=folder, size=output.size(size))
+    output.result({"removed": folder, "bytes": size}, lambda: told, names=[str(folder)])
+
+
 def _confirm(question: str) -> None:
     """Ask on the terminal; raises typer.Exit for a no, UsageError where there is nobody to ask."""
-    if not sys.stdin.isatty() or not sys.stdout.isatty() or output.is_json():
+    if not choose.can_ask():
         raise UsageError("cli.confirm_needs_yes")
-    import questionary
-
-    if not questionary.confirm(question, default=False).unsafe_ask():
+    if not choose.agree(question, default=False):
         output.status(t("model.kept"))
         raise typer.Exit(1)
 

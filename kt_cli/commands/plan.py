@@ -59,6 +59,7 @@ def plan(
     reason = _basis(place, made)
     data = {
         **about,
+        "notes": [*_notes(place, made), *flags.notes(ctx)],
         "fits": True,
         "decisions": planned.document(made),
         "memory": _memory(place, made),
@@ -86,14 +87,21 @@ def _place(simulated: str | None) -> Place:
 
 
 def _memory(place: Place, made: Plan) -> dict[str, Any]:
-    """Of each device: what is needed, what there is for kt, and the parts of the need."""
+    """Of each device: what is needed, what there is for kt, and the parts of the need; of the CPU also the most that loading
+    takes, before a step's rows and the cache are touched, and the weights in each NUMA node's memory."""
+    from kt_core.plan import memory
+
     parts = {"cpu": made.memory_parts, **made.gpu_parts}
     budgets = made.value("vram_budget") if made.gpu_parts else []
     there = dict(zip(made.value("devices"), budgets, strict=True)) | {"cpu": place.machine.memory_available}
-    return {
+    found: dict[str, Any] = {
         device: {"needed": needed, "available": there[device], "parts": parts[device]}
         for device, needed in made.device_bytes.items()
     }
+    later = sum(made.memory_parts.get(part, 0) for part in ("rows", "cache"))
+    nodes = memory.by_node(made.value("pools"), made.memory_parts["weights"])
+    found["cpu"] |= {"load_peak": made.device_bytes["cpu"] - later, "nodes": nodes}
+    return found
 
 
 def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
@@ -162,13 +170,13 @@ def _about(place: Place, model: Found, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _notes(place: Place) -> list[str]:
+def _notes(place: Place, made: Plan | None = None) -> list[str]:
     """What this version does not do with the GPUs of such a machine, or not unasked."""
     from kt_core.plan.abilities import THIS
 
     idle = [gpu.name for gpu in place.machine.gpus if gpu.kind not in THIS.kinds]
     found = [t("plan.no_gpu_yet", gpus=output.listed(dict.fromkeys(idle)))] if idle else []
-    if place.other and len(idle) < len(place.machine.gpus) and not THIS.automatic:
+    if place.other and made and made.value("devices") and len(idle) < len(place.machine.gpus) and not THIS.automatic:
         found.append(t("gpus.simulated_note"))
     return found
 
@@ -190,7 +198,11 @@ def _shown(place: Place, model: Found, made: Plan, reason: str) -> str:
     cpu = machine.cpu_model if machine.sockets == 1 else f"{machine.sockets} x {machine.cpu_model}"
     title = t("plan.title", name=model.name, cpu=cpu, memory=output.size(machine.memory_total))
     source = t(model_show.SOURCES[model.source], path=model.path or "")
-    lines = [*_notes(place), t("plan.speed_basis", reason=reason), t("plan.model_from", source=source)]
+    lines = [
+        *_notes(place, made),
+        t("plan.speed_basis", reason=reason),
+        t("plan.model_from", source=source),
+    ]
     if download := _download(place, model):
         lines.append(t("plan.download_size", size=output.size(download), free=output.size(place.disk)))
     tables = ["", planned.decisions(made), "", planned.figures(made), ""]

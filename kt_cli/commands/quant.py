@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import launch, output
+from kt_cli import choose, launch, output
 from kt_cli.help import Command, new_app
 from kt_core import paths
 from kt_core.errors import KTError, UsageError
@@ -31,6 +31,7 @@ ABOUT = {
     "bf16": "quant.about_bf16",
     "Q4_K_M": "quant.about_q4_k_m",
     "Q5_K_M": "quant.about_q5_k_m",
+    "IQ4_K": "quant.about_iq4_k",
     "Q4_1": "quant.about_q4_1",
     "Q6_K": "quant.about_q6_k",
     "Q8_0": "quant.about_q8_0",
@@ -48,16 +49,19 @@ def quant(
     zero_point: Annotated[bool, typer.Option("--zero-point", help="quant.zero_point")] = False,
     only: Annotated[str | None, typer.Option("--only", help="quant.only", metavar="PART")] = None,
     override: Annotated[list[str] | None, typer.Option("--override", help="quant.override", metavar="RULE")] = None,
+    importance: Annotated[Path | None, typer.Option("--importance", help="quant.importance", metavar="FILE")] = None,
+    gptq: Annotated[Path | None, typer.Option("--gptq", help="quant.gptq", metavar="FILE")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="quant.threads", metavar="COUNT", min=1)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="quant.dry_run")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="quant.yes")] = False,
 ) -> None:
     asked = name is None or method is None
-    if asked and not _has_person():
+    if asked and not choose.can_ask():
         raise UsageError("quant.needs", known=", ".join(jobs.METHODS))
-    name = name or _ask_model()
-    method = method or _ask_method()
+    name = _ask_model() if name is None else name
+    method = _ask_method() if method is None else method
     job = _job(launch.files_of(name, may_pull=not dry_run), method, out, group, zero_point, only, override, threads)
+    job = _with_text(job, importance, gptq, method)
     if dry_run or (asked and not yes):
         plan = _planned(job)
         output.result({"name": job.name, "out": job.out, **plan}, lambda: _plan_text(job, plan), names=[job.out])
@@ -104,6 +108,19 @@ def _job(
         jobs.overrides_of(override or (), chosen),
         threads or default_threads(probe())[0],
     )
+
+
+def _with_text(job: Job, importance: Path | None, gptq: Path | None, method: str) -> Job:
+    """The job with the text that it reads first. Raises UsageError."""
+    if importance and gptq:
+        raise UsageError("quant.one_text")
+    if gptq and job.method not in jobs.COMPENSATED:
+        raise UsageError("quant.no_gptq", method=method, known=", ".join(jobs.COMPENSATED))
+    return replace(job, importance=_place(importance), gptq=_place(gptq))
+
+
+def _place(path: Path | None) -> str:
+    return str(paths.expanded(path).absolute()) if path else ""
 
 
 def _one_of(choices: tuple[object, ...]) -> str:
@@ -160,32 +177,20 @@ def _listed(job: Job) -> bool:
 # ---- what a person is asked and sees
 
 
-def _has_person() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and not output.is_json()
-
-
 def _ask_model() -> str:
-    import questionary
-
     from kt_core.models import store
 
-    names = [model.name for model in store.list_models()]
-    other = t("quant.other_model")
-    chosen = questionary.select(t("quant.ask_model"), [*names, other]).unsafe_ask()
-    return str(questionary.path(t("quant.ask_path")).unsafe_ask() if chosen == other else chosen)
+    rows: list[tuple[str, str | None]] = [(model.name, model.name) for model in store.list_models()]
+    chosen = choose.select(t("quant.ask_model"), [*rows, (t("quant.other_model"), None)])
+    return choose.path(t("quant.ask_path")) if chosen is None else chosen
 
 
 def _ask_method() -> str:
-    import questionary
-
-    choices = [questionary.Choice(f"{name:<10} {t(key)}", name) for name, key in ABOUT.items()]
-    return str(questionary.select(t("quant.ask_method"), choices).unsafe_ask())
+    return choose.select(t("quant.ask_method"), [(f"{name:<10} {t(key)}", name) for name, key in ABOUT.items()])
 
 
 def _confirm() -> None:
-    import questionary
-
-    if not questionary.confirm(t("quant.confirm"), default=True).unsafe_ask():
+    if not choose.agree(t("quant.confirm")):
         raise typer.Exit(1)
 
 

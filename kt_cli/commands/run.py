@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kt_cli import answer, before, choose, client, flags, keys, launch, output, planned, servers, terminal
+from kt_cli import adapters, answer, before, choose, client, flags, keys, launch, output, planned, servers, terminal
 from kt_cli.commands.chat import converse
 from kt_cli.help import new_app
 from kt_cli.wizard import RunCommand
@@ -25,6 +25,15 @@ ENGINE_VARIABLES = (
     "KT_KERNEL_CPU_VARIANT",
     *(f"KT_INFERENCE_{name}" for name in ("THREADS", "CONTEXT", "MAX_RUNNING", "KV_DTYPE", "PREFIX_DISK")),
 )
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", "-t", help="run.temperature", metavar="NUMBER", min=0, max=2)
+]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="run.max_tokens", metavar="COUNT", min=1)]
+MaxRunning = Annotated[int | None, typer.Option("--max-running", help="run.max_running", metavar="COUNT", min=1)]
+ReasoningParser = Annotated[str | None, typer.Option("--reasoning-parser", help="run.reasoning_parser", metavar="NAME")]
+ApiKeyFile = Annotated[Path | None, typer.Option("--api-key-file", help="run.api_key_file", metavar="FILE")]
+Lora = Annotated[list[str] | None, typer.Option("--lora", help="run.lora", metavar="NAME=DIR")]
+LoraFolder = Annotated[Path | None, typer.Option("--lora-folder", help="run.lora_folder", metavar="DIR")]
 
 
 @app.command(cls=RunCommand, help="run.help", epilog="run.examples")
@@ -33,51 +42,48 @@ def run(
     name: Annotated[str, typer.Argument(help="run.name", metavar="NAME")],
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="run.prompt", metavar="TEXT")] = None,
     system: Annotated[str | None, typer.Option("--system", "-s", help="run.system", metavar="TEXT")] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", "-t", help="run.temperature", metavar="NUMBER", min=0, max=2)
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="run.max_tokens", metavar="COUNT", min=1)
-    ] = None,
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
     host: Annotated[str | None, typer.Option("--host", help="run.host", metavar="ADDRESS")] = None,
     port: Annotated[int | None, typer.Option("--port", help="run.port", metavar="PORT", min=1, max=65535)] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
     context: Annotated[int | None, typer.Option("--context", help="run.context", metavar="TOKENS", min=1)] = None,
-    max_running: Annotated[
-        int | None, typer.Option("--max-running", help="run.max_running", metavar="COUNT", min=1)
-    ] = None,
+    max_running: MaxRunning = None,
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="run.kv_dtype", metavar="TYPE")] = None,
+    prefix_host: Annotated[str | None, typer.Option("--prefix-host", help="run.prefix_host", metavar="SIZE")] = None,
     prefix_disk: Annotated[str | None, typer.Option("--prefix-disk", help="run.prefix_disk", metavar="SIZE")] = None,
     rules: Annotated[Path | None, typer.Option("--rules", help="run.rules", metavar="FILE")] = None,
     tool_parser: Annotated[str | None, typer.Option("--tool-parser", help="run.tool_parser", metavar="NAME")] = None,
-    reasoning_parser: Annotated[
-        str | None, typer.Option("--reasoning-parser", help="run.reasoning_parser", metavar="NAME")
-    ] = None,
+    reasoning_parser: ReasoningParser = None,
     api_key: Annotated[str | None, typer.Option("--api-key", help="run.api_key", metavar="SECRET")] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option("--api-key-file", help="run.api_key_file", metavar="FILE")
-    ] = None,
+    api_key_file: ApiKeyFile = None,
     cors: Annotated[str | None, typer.Option("--cors", help="run.cors", metavar="ORIGINS")] = None,
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="run.log_prompts")] = False,
+    lora: Lora = None,
+    lora_folder: LoraFolder = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="run.detach")] = False,
     chat: Annotated[bool, typer.Option("--chat", help="run.chat")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run.dry_run")] = False,
     force: Annotated[bool, typer.Option("--force", help="run.force")] = False,
 ) -> None:
     overrides: dict[str, Any] = {"threads": threads, "context": context, "rules": _rules(rules), "force": force or None}
-    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, "prefix_disk": prefix_disk, **flags.wishes(ctx)}
+    overrides |= {"max_running": max_running, "kv_dtype": kv_dtype, **flags.wishes(ctx)}
+    overrides |= {"prefix_host": prefix_host, "prefix_disk": prefix_disk}
     _reject_without_prompt(prompt, {"--system": system, "--temperature": temperature, "--max-tokens": max_tokens})
     serve = _way(prompt, detach, chat)
     question = None if prompt is None else _question(prompt)
     options = answer.options(temperature, max_tokens)
+    beside = adapters.parsed(lora or [])
     files = launch.files_of(name, may_pull=not dry_run, force=force)
     server = (host, port, tool_parser, reasoning_parser, api_key, api_key_file, cors, log_prompts)
-    own = any(server) or any(overrides.values()) or any(os.environ.get(name) for name in ENGINE_VARIABLES)
+    own = any((*server, beside, lora_folder, *overrides.values(), *map(os.environ.get, ENGINE_VARIABLES)))
     serving = servers.of(files.path) if question is not None and not own and not dry_run else None
     if serving and question is not None:
         _answer_by(serving, question, system, options)
         return
     access = {**_access(api_key, api_key_file, cors, log_prompts), "served_name": overrides.pop("served_name", None)}
+    access |= {"lora": beside, "lora_folder": _folder(lora_folder)}
+    overrides["adapters"] = adapters.nbytes(beside) or None
     plan = launch.make_plan(files, overrides)
     flags.warn_of_idle(plan, overrides)
     plan = launch.with_server(plan, host, port, tool_parser, reasoning_parser, **access)
@@ -88,6 +94,16 @@ def run(
         serve(plan)
     else:
         _answer_once(plan, question, system, options)
+
+
+def _folder(path: Path | None) -> str:
+    """The absolute path of a folder that must be there; "" for none."""
+    if path is None:
+        return ""
+    folder = paths.expanded(path).absolute()
+    if not folder.is_dir():
+        raise NotFound("run.no_folder", folder=folder)
+    return str(folder)
 
 
 def _way(prompt: str | None, detach: bool, chat: bool) -> Callable[[Plan], None]:
@@ -203,7 +219,7 @@ def _answer_once(plan: Plan, question: str, system: str | None, options: client.
         url = launch.wait_ready(child, launch.events(child))
         with answer.advice("run.too_long_model" if longest else "run.too_long"):
             api = client.Api(url, next(iter(plan.server.api_keys), ""))
-            answer.once(api, plan.server.served_name, question, system, options)
+            answer.once(api, adapters.answering(plan.server.served_name, plan.server.lora), question, system, options)
 
 
 def _command() -> list[str]:

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import answer, client, launch, output
+from kt_cli import answer, client, launch, output, sft_wizard
 from kt_cli.commands.chat import converse
 from kt_cli.help import Command, new_app
-from kt_core import paths
+from kt_core import config, paths
 from kt_core.errors import KTError, UsageError
 from kt_core.messages import t
-from kt_core.train import settings
+from kt_core.train import described, launcher, settings
 from kt_core.train.settings import Settings
 
 app = new_app("sft.help")
@@ -32,11 +32,17 @@ Base = Annotated[str | None, typer.Option("--base", help="sft.base", metavar="MO
 
 @app.command("train", cls=Command, help="sft.train_help", epilog="sft.examples")
 def train(
-    file: Annotated[Path, typer.Argument(help="sft.file", metavar="FILE")],
+    file: Annotated[Path | None, typer.Argument(help="sft.file", metavar="FILE")] = None,
     words: Annotated[list[str] | None, typer.Argument(help="sft.words", metavar="[KEY=VALUE]...")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="sft.dry_run")] = False,
+    accelerate: Annotated[Path | None, typer.Option("--accelerate", help="sft.accelerate", metavar="FILE")] = None,
 ) -> None:
-    s = settings.check(settings.read(paths.expanded(file), words or []))
+    s = settings.read(sft_wizard.asked() if file is None else paths.expanded(file), words or [])
+    several = None if accelerate is None else _launcher(paths.expanded(accelerate))
+    if several and several.kt_config:
+        output.warn(t("sft.kt_config_moved", file=accelerate))
+        s = settings.settings(asdict(s) | {"kt_config": several.kt_config | s.kt_config})
+    s = settings.check(s)
     told: dict[str, Any] = {
         "output_dir": s.output_dir,
         "report": None,
@@ -46,15 +52,20 @@ def train(
         "evaluated": None,
     }
     try:
-        _process(s, ["--plan"] if dry_run else [], told)
+        if dry_run:
+            processes = ["--processes", str(several.processes)] if several else []
+            _process(s, ["--plan", *processes, *(["--gpu"] if several and several.gpu else [])], told)
+        else:
+            _process(s, [], told, several)
     except KeyboardInterrupt:
         output.status(t("sft.stopped"))
         raise typer.Exit(INTERRUPTED) from None
     if dry_run:
         output.result(told, lambda: "", names=())
         return
-    output.result(told, lambda: t("sft.done", folder=s.output_dir), names=[s.output_dir])
-    output.muted(t("sft.next", folder=s.output_dir))
+    whole = "" if s.finetuning_type == "lora" else "_whole"
+    output.result(told, lambda: t(f"sft.done{whole}", folder=s.output_dir), names=[s.output_dir])
+    output.muted(t(f"sft.next{whole}", folder=s.output_dir))
 
 
 @app.command("init", cls=Command, help="sft.init_help", epilog="sft.examples")
@@ -70,7 +81,7 @@ def init(
     path = paths.expanded(file)
     if path.exists():
         raise UsageError("sft.exists", path=path)
-    path.write_text(text, encoding="utf-8")
+    config.replace_file(path, text)
     output.result({"path": str(path)}, lambda: t("sft.written", path=path), names=[str(path)])
 
 
@@ -90,10 +101,45 @@ def merge(
 def export(
     folder: Adapter,
     to: Annotated[Path, typer.Argument(help="sft.to", metavar="FOLDER")],
+    form: Annotated[str, typer.Option("--as", help="sft.export_as", metavar="FORM")] = "pair",
+    part: Annotated[str, typer.Option("--part", help="sft.export_part", metavar="PART")] = "all",
 ) -> None:
+    for name, value, known in (("--as", form, settings.EXPORTS), ("--part", part, settings.PARTS)):
+        if value not in known:
+            raise UsageError("train.choice", setting=name, value=value, known=", ".join(known))
     target = paths.expanded(to).absolute()
-    _job(_of_adapter(folder, None), ["--export", str(target)])
+    s = Settings(model_name_or_path="-", adapter_name_or_path=str(paths.expanded(folder).absolute()))
+    _job(s, ["--export", str(target), "--form", form, "--part", part])
     output.result({"path": str(target)}, lambda: t("sft.written", path=target), names=[str(target)])
+
+
+@app.command("eval", cls=Command, help="sft.eval_help", epilog="sft.examples")
+def evaluate(
+    source: Annotated[str, typer.Argument(help="sft.eval_source", metavar="ADAPTER")],
+    data: Annotated[str, typer.Argument(help="sft.eval_data", metavar="DATA")],
+    base: Base = None,
+    kind: Annotated[str, typer.Option("--kind", help="sft.eval_kind", metavar="KIND")] = "loss",
+    words: Annotated[list[str] | None, typer.Option("--set", help="sft.words", metavar="KEY=VALUE")] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="sft.eval_tokens", metavar="COUNT", min=1)] = 128,
+) -> None:
+    if kind not in settings.MEASURES:
+        raise UsageError("train.choice", setting="--kind", value=kind, known=", ".join(settings.MEASURES))
+    folder = paths.expanded(Path(source))
+    adapted = base is not None or (folder / described.CONFIG).is_file()
+    of = _of_adapter(folder, base) if adapted else Settings(model_name_or_path=source)
+    s = settings.settings({**asdict(of), "dataset": data, "bf16": True} | settings.on_top(words or []))
+    told: dict[str, Any] = {"measured": None}
+    _process(settings.check(s, training=False), ["--measure", kind, "--most", str(max_tokens)], told)
+    results = told["measured"]["results"]
+    output.result(told["measured"], lambda: _table(results), names=())
+
+
+def _table(results: dict[str, dict[str, float]]) -> str:
+    lines = []
+    for name, numbers in results.items():
+        listed = ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
+        lines.append(t("sft.measured", name=name, numbers=listed))
+    return "\n".join(lines)
 
 
 @app.command("chat", cls=Command, help="sft.chat_help", epilog="sft.examples")
@@ -132,11 +178,8 @@ def chat(
 
 def _of_adapter(folder: Path, base: str | None) -> Settings:
     """Settings that name an adapter and its base. Raises NotFound and BadData for what is no adapter."""
-    from kt_core.train import described
-
     path = paths.expanded(folder).absolute()
-    config = described.describe(path)[0]
-    model = base or config.get("base_model_name_or_path")
+    model = described.base_of(path) if base is None else base
     if not model:
         raise UsageError("train.needs_key", setting="--base")
     return Settings(model_name_or_path=str(model), adapter_name_or_path=str(path))
@@ -145,7 +188,10 @@ def _of_adapter(folder: Path, base: str | None) -> Settings:
 def _name(s: Settings) -> str:
     """Of the merged model in the cache: it changes with the adapter's bytes and with the base."""
     digest = hashlib.sha256(s.model_name_or_path.encode())
-    for file in sorted(Path(s.adapter_name_or_path or "").glob("*.safetensors")):
+    path = Path(s.adapter_name_or_path or "")
+    for file in (
+        [path] if path.is_file() else sorted(f for f in path.glob("*") if f.suffix in (".safetensors", ".gguf"))
+    ):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:32]
 
@@ -163,12 +209,19 @@ def _job(s: Settings, words: list[str]) -> None:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _process(s: Settings, words: list[str], told: dict[str, Any]) -> None:
+def _launcher(file: Path) -> launcher.Launcher:
+    from kt_core.machine import probe
+
+    return launcher.read(file, probe())
+
+
+def _process(s: Settings, words: list[str], told: dict[str, Any], several: launcher.Launcher | None = None) -> None:
     """Run kt_core.train with the settings, showing what it tells. Raises the error that it reports."""
     with tempfile.TemporaryDirectory(prefix="kt-sft-") as folder:
         file = Path(folder) / "settings.json"
         file.write_text(json.dumps(asdict(s)))
-        with launch.running([*TRAIN, "--settings", str(file), *words], "sft") as child:
+        command = several.words(Path(folder)) if several else TRAIN
+        with launch.running([*command, "--settings", str(file), *words], "sft") as child:
             _follow(child, told)
             code = child.process.wait()
             if code:
@@ -189,6 +242,10 @@ def _follow(child: launch.Child, told: dict[str, Any]) -> None:
             elif kind in ("report", "plan", "coverage"):
                 told[kind] = {name: value for name, value in event.items() if name not in ("event", "time", "text")}
                 output.status(str(event["text"]))
+            elif kind == "placed":
+                output.status(str(event["text"]))
+            elif kind == "measured":
+                told["measured"] = {name: value for name, value in event.items() if name not in ("event", "time")}
             elif kind == "evaluated":
                 told["evaluated"] = {"step": event["step"], "loss": event["loss"]}
                 output.status(str(event["text"]))
@@ -211,6 +268,8 @@ def _show_step(event: dict[str, Any], report: Callable[[str, int, int, str], Non
             lr=event["lr"] or 0.0,
             norm=event["grad_norm"] or 0.0,
             rate=event["tokens_per_second"],
+            experts=100 * event["experts_share"],
+            data=100 * event["data_share"],
             memory=event["peak_bytes"] / 2**30,
             left=f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}",
         )

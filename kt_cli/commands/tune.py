@@ -12,10 +12,10 @@ from kt_core.bench import serving, tuned
 from kt_core.bench.serving import Case, requests
 from kt_core.bench.serving.search import Rates, Settings, Trial, best, score, search
 from kt_core.bench.serving.workload import Length
-from kt_core.errors import DoesNotFit
+from kt_core.errors import DoesNotFit, UsageError
 from kt_core.machine import default_threads, probe
 from kt_core.messages import t
-from kt_core.types import Machine, ModelFiles
+from kt_core.types import Machine, ModelFiles, Plan
 
 app = new_app("tune.help")
 # What a trial asks: one long prompt, one long answer, and as many answers at a time as the widest setting runs.
@@ -24,12 +24,15 @@ ANSWER = 48
 TOGETHER = 16
 CONFIRMED = 1.02  # the gain that a second, interleaved measurement must show; below it runs differ by themselves
 SEQUENCES = (4, 8, 16, 32)
+DEFERRED = (1, 2)  # experts of a token that a layer leaves to the next one
+CHUNKS = (128, 256, 512, 1024)  # tokens of a step at most; the plan takes as many as are cheapest for a prompt alone
 
 
 @app.command(cls=Command, help="tune.help", epilog="tune.examples")
 def tune(
     name: Annotated[str, typer.Argument(help="run.name", metavar="NAME")],
     repeats: Annotated[int, typer.Option("--repeats", help="tune.repeats", metavar="COUNT", min=1)] = 2,
+    deferral: Annotated[bool, typer.Option("--deferral", help="tune.deferral")] = False,
     forget: Annotated[bool, typer.Option("--forget", help="tune.forget")] = False,
 ) -> None:
     machine, files = probe(), launch.files_of(name)
@@ -41,7 +44,7 @@ def tune(
         )
         return
     with output.progress() as report:
-        trials = _search(machine, files, repeats, report)
+        trials = _search(machine, files, repeats, deferral, report)
         gain = _confirmed(files, best(trials), repeats, report)
     settings = best(trials).settings if gain > 1 else {}
     found = tuned.Tuned(settings, gain, time.time(), [asdict(trial) for trial in trials])
@@ -51,19 +54,36 @@ def tune(
     )
 
 
-def knobs(machine: Machine) -> dict[str, list[Any]]:
-    """The settings that are tried: threads from half of the usual number to all CPUs, sequences at a time."""
+def knobs(machine: Machine, plan: Plan | None = None, deferral: bool = False) -> dict[str, list[Any]]:
+    """The settings that are tried: threads from half of the usual number to all CPUs, tokens of a step, sequences at a time.
+
+    What else the plan without settings has to choose from comes after: pools on several NUMA nodes; on a GPU experts, whose
+    room the cache could have, and from which length on prompts stream experts. With `deferral` experts left to the next layer,
+    which changes answers.
+    """
     usual = default_threads(machine)[0]
     threads = {max(1, usual // 2), max(1, usual - 1), usual + 1, machine.physical_cores, len(machine.allowed_cpus)}
     allowed = len(machine.allowed_cpus) or usual
-    return {
+    found = {
         "threads": sorted(count for count in threads if 0 < count <= allowed and count != usual),
+        "chunk": list(CHUNKS),
         "max_running": list(SEQUENCES),
     }
+    if plan is None:
+        return found
+    nodes = sum(1 for node in machine.numa_nodes.values() if set(node.cpus) & set(machine.allowed_cpus))
+    if nodes > 1:
+        found["pools"] = sorted({1, nodes} - {len(plan.get("pools", [None]))})
+    if plan.get("devices", []):
+        experts, threshold = plan.get("gpu_experts", 0), plan.get("prefill_threshold", 0)
+        found["gpu_experts"] = sorted({experts // 2, experts * 3 // 4} - {experts})
+        found["prefill_threshold"] = [threshold // 2, threshold * 2] if threshold > 1 else []
+        found["deferred"] = list(DEFERRED) if deferral else []
+    return {name: values for name, values in found.items() if values}
 
 
-def _search(machine: Machine, files: ModelFiles, repeats: int, report: Any) -> list[Trial]:
-    tried = knobs(machine)
+def _search(machine: Machine, files: ModelFiles, repeats: int, deferral: bool, report: Any) -> list[Trial]:
+    tried = knobs(machine, launch.make_plan(files, {}, use_tuned=False), deferral)
     total = 1 + sum(map(len, tried.values()))
     done = 0
 
@@ -91,10 +111,10 @@ def _confirmed(files: ModelFiles, winner: Trial, repeats: int, report: Any) -> f
 
 
 def _rates(files: ModelFiles, settings: Settings, repeats: int) -> Rates | None:
-    """A server with these settings, asked for all that counts. None where the settings do not fit."""
+    """A server with these settings, asked for all that counts. None where the settings do not fit, or not together."""
     try:
         plan = launch.make_plan(files, settings, use_tuned=False)
-    except DoesNotFit:
+    except (DoesNotFit, UsageError):
         return None
     plan = launch.with_server(plan, None, None)
     room = int(plan.value("context"))

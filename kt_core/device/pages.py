@@ -1,15 +1,21 @@
-"""Keys and values in pages of a device, and attention over them with torch's operations alone.
+"""Keys and values in pages of a device, and attention over them with torch's operations, or where there is Triton, for single
+tokens, with kernels that take keys where they lie.
 
 Queries and the softmax's weights are rounded to the pages' dtype, as kernels.attention does it, and so are scores; the
-softmax itself is float32. Nothing here asks the CPU for a number, so that a step can be captured as a graph.
+softmax itself is float32. Pages of FP8 are multiplied as bfloat16. Nothing here asks the CPU for a number, so that a step can be captured as a graph.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 
 import torch
 from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right
 
+WIDEST = 256  # columns of a key of float32 that kernels take
+FP8 = torch.float8_e4m3fn  # 3 bits behind the point, so 2^-4 of a number at most
+MOST = 448.0  # that FP8 holds; what is larger is kept as that
 QUERIES = 256  # of a prompt whose scores are computed at once where torch's own attention cannot
 
 
@@ -23,6 +29,11 @@ class Form:
     page: int
     dtype: torch.dtype
     shared: bool = False
+
+    @property
+    def products(self) -> torch.dtype:
+        """What keys and values are multiplied as."""
+        return torch.bfloat16 if self.dtype == FP8 else self.dtype
 
     @property
     def page_bytes(self) -> int:
@@ -41,19 +52,34 @@ class Pages:
         values = torch.zeros(0 if form.shared else rows, form.heads, form.value_size, dtype=form.dtype, device=device)
         self.values = self.keys[..., : form.value_size] if form.shared else values
 
+    @property
+    def storage(self) -> list[torch.Tensor]:
+        """Its pages as bytes, uint8 [pages, bytes]: keys, and values where they are not the keys'."""
+        parts = [self.keys] if self.form.shared else [self.keys, self.values]
+        return [part.view(-1, self.form.page * part[0].numel()).view(torch.uint8) for part in parts]
+
     def write(self, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """keys [T, heads, key size] and values [T, heads, value size] into `slots` [T] int64; equal slots, equal numbers."""
-        self.keys.index_copy_(0, slots, keys.to(self.form.dtype))
-        if not self.form.shared:
-            self.values.index_copy_(0, slots, values.to(self.form.dtype))
+        for place, numbers in ((self.keys, keys), (self.values, values))[: 1 if self.form.shared else 2]:
+            if self.form.dtype == FP8:  # torch has few operations for it, and more for bytes
+                rounded = numbers.clamp(-MOST, MOST).to(FP8).view(torch.uint8)
+                place.view(torch.uint8).index_copy_(0, slots, rounded)
+            else:
+                place.index_copy_(0, slots, numbers.to(self.form.dtype))
 
     def rows(self, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [..., pages * page, heads, size] of the pages in `tables` [..., pages], in their order."""
-        page = self.form.page
-        keys = self.keys.unflatten(0, (-1, page))[tables].flatten(-4, -3)
+        """Keys and values [..., pages * page, heads, size] of the pages in `tables` [..., pages], in their order, as they are
+        multiplied."""
+        keys = self._gathered(self.keys, tables)
         if self.form.shared:
             return keys, keys[..., : self.form.value_size]
-        return keys, self.values.unflatten(0, (-1, page))[tables].flatten(-4, -3)
+        return keys, self._gathered(self.values, tables)
+
+    def _gathered(self, rows: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
+        if self.form.dtype == FP8:
+            found = rows.view(torch.uint8).unflatten(0, (-1, self.form.page))[tables].flatten(-4, -3)
+            return found.view(FP8).to(self.form.products)
+        return rows.unflatten(0, (-1, self.form.page))[tables].flatten(-4, -3)
 
 
 @dataclass(frozen=True)
@@ -73,11 +99,36 @@ def seen_of(lengths: torch.Tensor, count: int, window: int | None) -> torch.Tens
     return seen if window is None else seen & (places >= lengths[:, None] - window)
 
 
-def last_keys(q: torch.Tensor, pages: Pages, tables: torch.Tensor, seen: torch.Tensor, how: Attending) -> torch.Tensor:
-    """One query each of B sequences, its keys' last: q [B, query heads, key size] to [B, query heads, value size].
+@dataclass(frozen=True)
+class Sequences:
+    """B sequences on the device: their pages `tables` [B, P], and `lengths` [B], their keys."""
 
-    tables [B, P] on the device: their pages; `seen` [B, P * page] as seen_of has it for the layer's window.
-    """
+    tables: torch.Tensor
+    lengths: torch.Tensor
+    known: dict[int | None, torch.Tensor] = field(default_factory=dict)
+
+    def seen(self, page: int, window: int | None) -> torch.Tensor:
+        """As seen_of has it for the last query of each, made once for all layers of a window."""
+        if window not in self.known:
+            self.known[window] = seen_of(self.lengths, self.tables.shape[1] * page, window)
+        return self.known[window]
+
+
+def last_keys(q: torch.Tensor, pages: Pages, sequences: Sequences, how: Attending) -> torch.Tensor:
+    """One query each of B sequences, its keys' last: q [B, query heads, key size] to [B, query heads, value size]."""
+    small = (
+        pages.form.dtype != torch.float32 or pages.form.key_size <= WIDEST
+    )  # else some GPUs lack the memory for tiles
+    known = pages.form.dtype != FP8 or (q.is_cuda and torch.cuda.get_device_capability(q.device) >= (8, 9))
+    if q.is_cuda and small and known and find_spec("triton"):
+        found: torch.Tensor = import_module("kt_core.device.single").last_keys(q, pages, sequences, how)
+        return found
+    return gathered(q, pages, sequences, how)
+
+
+def gathered(q: torch.Tensor, pages: Pages, sequences: Sequences, how: Attending) -> torch.Tensor:
+    """The same by torch's operations, with copies of all keys."""
+    tables, seen = sequences.tables, sequences.seen(pages.form.page, how.window)
     keys, values = pages.rows(tables)  # [B, L, heads, size]
     grouped = q.to(keys.dtype).unflatten(1, (keys.shape[2], -1))  # [B, heads, queries of a head, size]
     sinks = None if how.sinks is None else how.sinks.view(keys.shape[2], -1, 1)

@@ -11,7 +11,7 @@ from kt_core.kernels.attention import Batch
 
 
 def step_of(parts: Listed[Part], page: int) -> Step:
-    """The step that computes `parts`, with pages of `page` tokens, and the rows of logits that they want."""
+    """The step that computes `parts`, those with the highest adapter last, with pages of `page` tokens, and the rows of logits that they want."""
     counts = np.array([part.size for part in parts])
     ends = counts.cumsum()
     starts = np.concatenate([[0], ends]).astype(np.int32)
@@ -38,4 +38,5 @@ def step_of(parts: Listed[Part], page: int) -> Step:
         outputs=torch.tensor(wanted, dtype=torch.int64),
         sequences=tuple(part.sequence.number for part in parts),
         seen=tuple(part.sequence.stream.seen for part in parts),
+        adapters=tuple(part.sequence.adapter for part in parts) if parts[-1].sequence.adapter >= 0 else (),
     )

@@ -1,8 +1,10 @@
 """Tokens to text as they come: whole characters only, and stop strings cut out."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
+
+from transformers import PreTrainedTokenizerFast
 
 # Bytes that do not make a character decode to this one, one per byte or per broken sequence.
 _REPLACEMENT = "\ufffd"
@@ -17,6 +19,16 @@ def _hidden(tokenizer: Any, marks: tuple[str, ...]) -> frozenset[int]:
     return frozenset(id for id, content in special.items() if not any(content in mark for mark in marks))
 
 
+def _decode_of(tokenizer: Any) -> Callable[..., str]:
+    """The tokenizer's decode, of a list of ids. Where transformers would only hand it on, that costs more than decoding a token."""
+    kind = type(tokenizer)
+    own = PreTrainedTokenizerFast
+    if isinstance(tokenizer, own) and kind.decode is own.decode and kind._decode is own._decode:
+        decode: Callable[..., str] = tokenizer.backend_tokenizer.decode
+        return decode
+    return partial(tokenizer.decode, clean_up_tokenization_spaces=False)
+
+
 class Detokenizer:
     """Turns a growing list of tokens into pieces of text whose concatenation is the decoded whole.
 
@@ -28,7 +40,7 @@ class Detokenizer:
     """
 
     def __init__(self, tokenizer: Any, context: Sequence[int] = (), marks: tuple[str, ...] = ()) -> None:
-        self._tokenizer = tokenizer
+        self._text_of = _decode_of(tokenizer)
         self._hidden = _hidden(tokenizer, marks) if marks else None  # None: all special tokens
         self._window = list(context)[-8:]
         self._whole = len(self._window)  # tokens of the window whose text ended in a whole character
@@ -37,10 +49,7 @@ class Detokenizer:
     def _decode(self, tokens: list[int]) -> str:
         hidden = self._hidden
         shown = tokens if hidden is None else [token for token in tokens if token not in hidden]
-        text: str = self._tokenizer.decode(
-            shown, skip_special_tokens=hidden is None, clean_up_tokenization_spaces=False
-        )
-        return text
+        return self._text_of(shown, skip_special_tokens=hidden is None)
 
     @staticmethod
     def _settled(text: str) -> str:

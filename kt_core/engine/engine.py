@@ -11,10 +11,11 @@ from typing import Any, cast
 import numpy as np
 
 from kt_core.engine import prompt
+from kt_core.engine.adapters import Adapters
 from kt_core.engine.answer import Answer
 from kt_core.engine.batch import step_of
 from kt_core.engine.constraint import Grammars
-from kt_core.engine.disk import PATIENCE, Folder, Load, Tier, keys_of
+from kt_core.engine.disk import PATIENCE, Folder, Host, Load, Tier, keys_of
 from kt_core.engine.pace import Pace
 from kt_core.engine.pages import Pages
 from kt_core.engine.scheduler import Part, Scheduler
@@ -34,8 +35,8 @@ class Engine:
     """Runs requests together, in the order of their arrival.
 
     At most `max_running` sequences are computed at a time and `max_queue` requests wait for their turn. `pages` are
-    for keys and values of all of them; without it there are as many as they could ever use. Prefixes are also kept in
-    the folder `disk`.
+    for keys and values of all of them; without it there are as many as they could ever use. Prefixes are also kept
+    where `disk` says.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Engine:
         max_queue: int = 64,
         pages: int | None = None,
         max_running: int = 8,
-        disk: Folder | None = None,
+        disk: Folder | Host | None = None,
         vision: Vision | None = None,
     ) -> None:
         longest = -(-runner.max_context // runner.page)
@@ -55,10 +56,11 @@ class Engine:
         eos = tokenizer.eos_token_id
         self._eos = runner.eos_ids | (frozenset() if eos is None else {eos})
         self._vision = vision
+        self.adapters = Adapters(runner)
         self._grammars = Grammars(self._tokenizer, runner.vocab, self._eos)
         self._pages = Pages(max(longest, pages or longest * max_running), runner.page, runner.shareable)
         runner.allocate(self._pages.count)
-        self._disk = Tier(disk, runner.storage) if disk and runner.shareable else None
+        self._disk = Tier(disk, runner.storage) if disk is not None and runner.shareable else None
         self._states: Stateful | None = None if runner.shareable else cast(Stateful, runner)
         self._scheduler = Scheduler(self._pages, runner.max_tokens, max_running, runner.release, self._find)
         self._pace = Pace(runner.max_tokens)
@@ -66,6 +68,7 @@ class Engine:
         self._waiting: deque[Stream] = deque()
         self._running: dict[Stream, list[Sequence]] = {}
         self._tasks: deque[Callable[[], None]] = deque()  # what other threads want done between two steps
+        self._untold: dict[Stream, None] = {}  # whose callers do not know yet of the last step's chunks
         self._begun = 0  # requests, ever
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="engine", daemon=True)
@@ -75,7 +78,8 @@ class Engine:
         """Queue a request; nothing is computed yet when this returns. `observe` sees its chunks, those of the end too.
 
         Raises QueueFull, Closed, and UsageError for a prompt that cannot be rendered, does not fit
-        into the context, is to have log-probabilities that the runner does not give, names tokens that the model does not have, or has a grammar that cannot be compiled.
+        into the context, is to have log-probabilities that the runner does not give, names tokens that the model does not have, or has a grammar that cannot be compiled,
+        NotFound for an adapter that there is not.
         """
         self._check_room()
         if request.scores_prompt and not self._runner.shareable:
@@ -84,12 +88,27 @@ class Engine:
         self._check_tokens(request, ids)
         stream = Stream(request, ids, self._abort, observe)
         stream.seen = seen
+        if seen:
+            stream.keys = seen.keys
         if request.grammar is not None:
             stream.constraint = self._grammars.start(request.grammar)
+        if request.adapter is not None:
+            stream.adapter = self.adapters.take(request.adapter)
+            stream.keys = stream.adapter.keys(stream.keys)
         if request.timeout is not None:
             error = TimedOut("engine.timeout", seconds=request.timeout)
             stream.timer = threading.Timer(request.timeout, self._abort, (stream, "error", error))
             stream.timer.daemon = True
+        try:
+            self._queue(stream)
+        except BaseException:
+            if stream.adapter:
+                stream.adapter.leave()
+            raise
+        return stream
+
+    def _queue(self, stream: Stream) -> None:
+        """Raises QueueFull and Closed."""
         with self._change:
             self._check_room()
             if self._disk and self._running:  # it waits for its turn, and the disk need not
@@ -98,7 +117,6 @@ class Engine:
             self._change.notify()
             if stream.timer:
                 stream.timer.start()
-        return stream
 
     def prompt(self, request: Request) -> tuple[list[int], Seen | None]:
         """The prompt's token ids, images and videos at their full length, and what is seen in them.
@@ -123,6 +141,11 @@ class Engine:
                 "context": self._runner.max_context,
                 "alive": self._worker.is_alive() and not self._closed,
             }
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model looks at images."""
+        return self._vision is not None
 
     @property
     def tokenizer(self) -> Any:
@@ -159,7 +182,7 @@ class Engine:
 
     def experts(self) -> dict[str, Any]:
         """Of each layer with routed experts that kt computes: how often each was asked for a token since the start, and
-        which ones are computed elsewhere than on the CPU."""
+        which ones are computed elsewhere than on the CPU; and what those that change places have moved."""
         layers = self._runner.experts
         return {
             "layers": list(layers),
@@ -168,6 +191,7 @@ class Engine:
                 [] if experts.elsewhere is None else experts.elsewhere.bool().nonzero().flatten().tolist()
                 for experts in layers.values()
             ],
+            "moved": dict(self._runner.moved),
         }
 
     def flush_cache(self) -> int:
@@ -271,6 +295,10 @@ class Engine:
     def _turn(self) -> bool:
         """One step, once there is something to do; False when the engine has been closed and nothing is left."""
         with self._change:
+            busy = self._busy()
+        if not busy:
+            self._tell()
+        with self._change:
             self._change.wait_for(self._busy, PATIENCE if self._running else None)
             while self._tasks:
                 self._tasks.popleft()()
@@ -364,8 +392,7 @@ class Engine:
         started = time.monotonic()
         for part, outcome in self._chosen(self._computed(parts)):
             self._take(part, outcome)
-        for stream in {part.sequence.stream: None for part in parts}:
-            stream.tell()
+        self._untold |= {part.sequence.stream: None for part in parts}
         self._pace.step([part.size for part in parts], time.monotonic() - started)
 
     def _computed(self, parts: list[Part]) -> list[tuple[Part, Any]]:
@@ -376,13 +403,22 @@ class Engine:
         """
         try:
             wanted = [part.sequence.wanted(part.size) for part in parts]
-            rows = np.ascontiguousarray(self._runner.forward(step_of(parts, self._pages.page)).numpy())
+            step = step_of(parts, self._pages.page)
+            self._tell()
+            rows = np.ascontiguousarray(self._runner.forward(step).numpy())
             return list(zip(parts, np.split(rows, np.cumsum(wanted)[:-1]), strict=True))
         except Exception as error:
             if len(parts) == 1:
                 return [(parts[0], error)]
             log.warning("a step of %d sequences failed, each is tried alone: %s", len(parts), error)
         return [outcome for part in parts for outcome in self._computed([part])]
+
+    def _tell(self) -> None:
+        """Wake who waits for the last step's chunks. Just before the next step, or when there is none: their threads run while
+        kernels compute, where a little sooner they would take turns with this one."""
+        for stream in self._untold:
+            stream.tell()
+        self._untold.clear()
 
     def _chosen(self, computed: list[tuple[Part, Any]]) -> list[tuple[Part, Any]]:
         """The same, with the tokens that follow: logits, and what was chosen by the last row or None."""

@@ -60,7 +60,7 @@ def load(plan: Plan, progress: Progress) -> tuple[Runner, Any, int, Vision | Non
     progress("tokenizer", 0, 1, "")
     header = gguf.read_model(plan.model.path) if plan.model.format == "gguf" else None
     tokenizer = load_tokenizer(plan.model, header)
-    eyes = Eyes.of(plan, device=placing is not None)
+    eyes = Eyes.of(plan)
     weights = open_weights(plan.model, header, vision=eyes.processor is not None)
     rules = plan.value("rules")
     context, extra = int(plan.value("context")), 0
@@ -95,18 +95,15 @@ def build(
     The operators are those of the rule file, by default kt's own: for the CPU, or, with `placing`, for its device and the
     CPU together. `agree` hears what stays transformers' own against a rule before any weight is read.
     """
-    config = model_config(weights.config(), weights.described_in)
     rules = inject.read_rules(rule_file or (RULES if placing else inject.default_rules()))
-    model = _skeleton(config, weights.described_in, weights.vision)
-    # A checkpoint of the model without its head has names without the prefix, and some families publish theirs so.
-    weights.tie({f"{model.base_model_prefix}.{name}": name for name in weights.names()})
-    weights.tie(model.all_tied_weights_keys)
+    config = model_config(weights.config(), weights.described_in)
+    model = skeleton(weights)
     decisions = inject.decide(model, rules)
     if rule_file:
         for rule in inject.unused_rules(rules, decisions):
             log.warning("%s", t("inject.unused_rule", where=rule.where))
     agree(kept(model, decisions, weights))
-    decisions = shared_out(model, decisions, placing) if placing else decisions
+    decisions = shared_out(model, decisions, placing, weights) if placing else decisions
     model = inject.apply(model, decisions, weights, config)
     _load_operators(model, weights, progress)
     _compute_buffers(model)
@@ -116,6 +113,15 @@ def build(
     _check_unused(model, weights, config)
     weights.forget_pages()
     return model.eval()
+
+
+def skeleton(weights: Weights) -> PreTrainedModel:
+    """The model of `weights` on the meta device, whose parameters' names these know."""
+    model = _skeleton(model_config(weights.config(), weights.described_in), weights.described_in, weights.vision)
+    # A checkpoint of the model without its head has names without the prefix, and some families publish theirs so.
+    weights.tie({f"{model.base_model_prefix}.{name}": name for name in weights.names()})
+    weights.tie(model.all_tied_weights_keys)
+    return model
 
 
 def _skeleton(config: PretrainedConfig, path: str, vision: bool) -> PreTrainedModel:
@@ -177,7 +183,7 @@ def _load_rest(model: PreTrainedModel, weights: Weights, placing: Placing | None
             if tensor.shape != old.shape:
                 raise BadData("inject.shape", name=full, found=list(tensor.shape), expected=list(old.shape))
             if name in module._parameters:
-                tensor = tensor.to(placing.device.torch) if placing else tensor
+                tensor = tensor.to(placing.place(model, full)) if placing else tensor
                 module._parameters[name] = nn.Parameter(tensor, requires_grad=False)
             else:
                 module._buffers[name] = tensor

@@ -18,7 +18,7 @@ from kt_core.types import Plan
 log = logging.getLogger(__name__)
 
 _GIB = 2**30
-_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "fp8_e4m3": torch.float8_e4m3fn}
 
 
 def runner_and_pages(model: Any, plan: Plan, context: int, extra: int) -> tuple[Runner, int]:
@@ -27,7 +27,7 @@ def runner_and_pages(model: Any, plan: Plan, context: int, extra: int) -> tuple[
     Where a model takes more for a token than planned, the cache grows if memory is free for it. If not, the context is
     reduced with a warning. Raises DoesNotFit when the user chose the context.
     """
-    runner = runner_for(model, context, _DTYPES[plan.value("kv_dtype")])
+    runner = runner_for(model, context, _DTYPES[plan.value("kv_dtype")], plan.get("chunk", None))
     own = OwnCacheRunner(model, context)
     planned = int(plan.value("cache")) - max(extra, 0)
     if _needed(plan, own) < _needed(plan, runner) > planned:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kt_core.errors import KTError
-from kt_core.kernels.sampling import Floats, Ids, choose, largest, log_total
+from kt_core.kernels.sampling import Floats, choose, largest, log_total
 from kt_core.types import Sampling, TokenLogprob
 
 Row = tuple[Floats, Sampling, float]
@@ -31,13 +31,10 @@ class State:
 
     generator: np.random.Generator
     seen: NDArray[np.bool_]  # [vocab]: in the prompt or the answer
-    ids: Ids  # [n]: those that were seen, each once
     counts: Floats  # [vocab]: times in the answer
 
     def add(self, token: int) -> None:
-        if not self.seen[token]:
-            self.seen[token] = True
-            self.ids = np.append(self.ids, token)
+        self.seen[token] = True
         self.counts[token] += 1
 
 
@@ -46,7 +43,7 @@ def start(sampling: Sampling, prompt: Sequence[int], vocab: int, choice: int = 0
     seed = None if sampling.seed is None else (sampling.seed + choice) % 2**64
     seen = np.zeros(vocab, np.bool_)
     seen[np.array(prompt, np.int64)] = True
-    return State(np.random.default_rng(seed), seen, np.flatnonzero(seen), np.zeros(vocab, np.float32))
+    return State(np.random.default_rng(seed), seen, np.zeros(vocab, np.float32))
 
 
 def penalize(logits: Floats, sampling: Sampling, state: State) -> Floats:
@@ -60,10 +57,11 @@ def penalize(logits: Floats, sampling: Sampling, state: State) -> Floats:
     if punished or sampling.logit_bias:
         logits = logits.copy()
     if punished:
-        values, counts = logits[state.ids], state.counts[state.ids]
+        ids = np.flatnonzero(state.seen)
+        values, counts = logits[ids], state.counts[ids]
         if repetition != 1.0:
             values = np.where(values > 0, values / repetition, values * repetition)
-        logits[state.ids] = values - counts * sampling.frequency_penalty - (counts > 0) * sampling.presence_penalty
+        logits[ids] = values - counts * sampling.frequency_penalty - (counts > 0) * sampling.presence_penalty
     if sampling.logit_bias:
         logits[list(sampling.logit_bias)] += np.array(list(sampling.logit_bias.values()), np.float32)
     return logits

@@ -70,7 +70,8 @@ class Scheduler:
             if sequence not in planned and left and not sequence.load:
                 parts.append(Part(sequence, min(sequence.pending, left, sequence.most)))
                 left -= parts[-1].size
-        return sorted(parts, key=lambda part: part.sequence.order)
+        # Rows of one adapter lie side by side: each adapter's additions are computed once.
+        return sorted(parts, key=lambda part: (part.sequence.adapter, part.sequence.order))
 
     def remove(self, sequence: Sequence) -> None:
         """It has ended, wherever it is."""

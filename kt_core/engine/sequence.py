@@ -32,8 +32,9 @@ class Sequence:
         self.order = order  # of arrival: the request's number, then the choice
         self.number = -1  # what the runner knows it by; another one after each preemption
         self.tokens = list(stream.prompt)
-        # What finds its pages: the tokens, but digests of what is seen in the places of images.
-        self.keys = list(stream.keys) if stream.seen else self.tokens
+        # What finds its pages: the tokens, but digests of what is seen in the places of images, and of an adapter in the first.
+        self.keys = self.tokens if stream.keys is stream.prompt else list(stream.keys)
+        self.adapter = stream.adapter.number if stream.adapter else -1
         self.computed = 0
         self.table = Table()
         self.load: Load | None = None  # pages that come from disk; nothing is computed before they are there

@@ -7,13 +7,30 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from kt_core.kernels import Experts
 from kt_core.kernels.attention import Batch
+from kt_core.lora import Adapter
 
 if TYPE_CHECKING:
     from kt_core.engine.vision import Seen
 
-NO_EXPERTS: Mapping[int, Experts] = MappingProxyType({})
+
+class Counted(Protocol):
+    """A layer's routed experts."""
+
+    @property
+    def asked(self) -> list[int]:
+        """How often each was asked for a token since the start. From any thread."""
+        ...
+
+    @property
+    def elsewhere(self) -> torch.Tensor | None:
+        """Those that are computed elsewhere than on the CPU: bool or uint8 [experts]; None: none."""
+        ...
+
+
+NO_EXPERTS: Mapping[int, Counted] = MappingProxyType({})
+# Where experts change places: how many came to a device, their bytes, and asks of experts that were there
+NOTHING_MOVED: Mapping[str, int] = MappingProxyType({"experts": 0, "bytes": 0, "hits": 0})
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,7 @@ class Step:
     outputs: torch.Tensor  # int64 [R], rising; R may be 0
     sequences: tuple[int, ...]  # [B], a number for each sequence that lives, for runners that keep state by it
     seen: tuple["Seen | None", ...] = ()  # [B], their images and videos; (): none has any
+    adapters: tuple[int, ...] = ()  # [B], the number that `adapt` was told, or -1; (): none takes any
 
 
 class Runner(Protocol):
@@ -43,7 +61,8 @@ class Runner(Protocol):
     eos_ids: frozenset[int]  # tokens that end an answer
     page: int  # keys of a page
     page_bytes: int  # bytes of a page in all layers together; 0: the runner keeps its own caches and reads no pages
-    experts: Mapping[int, Experts]  # the routed experts that kt computes, by the number of their layer
+    experts: Mapping[int, Counted]  # the routed experts that kt computes, by the number of their layer
+    moved: Mapping[str, int]  # as NOTHING_MOVED, since the start
     shareable: bool  # whether full pages may serve another sequence that begins with the same tokens
 
     @property
@@ -62,6 +81,17 @@ class Runner(Protocol):
 
     def release(self, sequence: int) -> None:
         """The sequence will not come again: what is kept for it beside pages can go."""
+        ...
+
+    def adapt(self, number: int, adapter: Adapter) -> None:
+        """Sequences may take this adapter from the next step on. From any thread.
+
+        Raises BadData for an adapter of another model, Unsupported for one that is not served here.
+        """
+        ...
+
+    def forget_adapter(self, number: int) -> None:
+        """No sequence takes it any more. From any thread."""
         ...
 
 

@@ -10,6 +10,7 @@ from kt_core.errors import KTError
 from kt_core.types import Chunk, Request
 
 if TYPE_CHECKING:
+    from kt_core.engine.adapters import Taken
     from kt_core.engine.constraint import Constraint
     from kt_core.engine.vision import Seen
 
@@ -51,6 +52,8 @@ class Stream:
         self.aborted: str | None = None  # finish_reason that the engine is to end this request with
         self.constraint: Constraint | None = None  # where each choice's answer begins in its grammar
         self.seen: Seen | None = None  # the prompt's images and videos
+        self.adapter: Taken | None = None
+        self.keys = prompt  # what finds the prompt's pages; see Sequence.keys
         self.timer: threading.Timer | None = None  # ends the request at its timeout
         self._abort = abort
         self._observe = observe
@@ -58,11 +61,6 @@ class Stream:
         self._chunks: deque[Chunk] = deque()
         self._ended = False
         self._wake: Callable[[], None] | None = None
-
-    @property
-    def keys(self) -> list[int]:
-        """What finds the prompt's pages; see Sequence.keys."""
-        return self.seen.keys if self.seen else self.prompt
 
     def cancel(self) -> None:
         """End the request: at once while it waits, within one step while it runs; never another one."""
@@ -110,6 +108,8 @@ class Stream:
         """For the engine: no chunk follows."""
         if self.timer:
             self.timer.cancel()
+        if self.adapter and not self._ended:
+            self.adapter.leave()
         with self._ready:
             self._ended = True
         self.tell()

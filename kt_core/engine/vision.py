@@ -1,7 +1,7 @@
 """What a request's images become: tokens in the prompt, and rows of embeddings that stand in their places.
 
-The vision part of a model is transformers' own, its linear layers kt's. It computes an image once, when a step first comes to
-its tokens; what it brought stays until the request has ended. A prompt's pages are found by `Seen.keys`, which hold digests
+The vision part of a model is transformers' own, its linear layers kt's unless it is on a device. It computes an image once, when a
+step first comes to its tokens; what it brought stays until the request has ended. A prompt's pages are found by `Seen.keys`, which hold digests
 of the pixels in the places of images, so no other image's pages are ever taken for them.
 """
 
@@ -49,7 +49,7 @@ class Eyes:
         self.processor = processor  # None: the model reads text alone
 
     @classmethod
-    def of(cls, plan: Plan, device: bool) -> "Eyes":
+    def of(cls, plan: Plan) -> "Eyes":
         """The planned model's; without a processor for a model without a vision part, and, with a warning, where kt cannot
         show it images."""
         path = Path(plan.model.path)
@@ -57,8 +57,6 @@ class Eyes:
         if plan.model.format == "gguf" or "vision_config" not in read_config(path):
             return eyes
         try:
-            if device:
-                raise Blind("its vision part runs on the CPU alone, without a GPU beside it")
             eyes.processor = processor_of(path)
         except Blind as reason:
             log.warning("%s", t("media.text_only", name=plan.model.name, reason=reason))
@@ -114,6 +112,7 @@ class Vision:
         if not hasattr(processor, "merge_size") or not isinstance(getattr(config, "image_token_id", None), int):
             raise Blind(f"how many tokens an image of {config.model_type} takes is not known")
         self.model = model
+        self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._processor = processor
         self.clips = clips
         self._marks: dict[str, int] = {kind: getattr(config, f"{kind}_token_id", -1) for kind in KINDS}
@@ -223,9 +222,12 @@ class Seen:
 
     def _computed(self, kind: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Image by image, so that memory does not grow with their number."""
-        compute = getattr(self.vision.model, f"get_{kind}_features")
+        compute, device = getattr(self.vision.model, f"get_{kind}_features"), self.vision.device
+        inputs = [
+            {name: part.to(device) for name, part in look.inputs.items()} for look in self.looks if look.kind == kind
+        ]
         with torch.inference_mode():
-            found = [compute(**look.inputs, return_dict=True) for look in self.looks if look.kind == kind]
+            found = [compute(**one, return_dict=True) for one in inputs]
         pooled = torch.cat([part for each in found for part in each.pooler_output])
         layers = zip(*(getattr(each, "deepstack_features", ()) for each in found), strict=True)
         return pooled, [torch.cat([part for parts in layer for part in parts]) for layer in layers]

@@ -60,6 +60,7 @@ _BLOCKS = (
     Block("IQ3_S", 256, 110, 21),
     Block("IQ2_S", 256, 82, 22),
     Block("IQ4_XS", 256, 136, 23),
+    Block("IQ4_K", 256, 144, 139),  # of ik_llama.cpp
     Block("IQ1_M", 256, 56, 29),
     Block("TQ1_0", 256, 54, 34),
     Block("TQ2_0", 256, 66, 35),

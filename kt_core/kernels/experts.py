@@ -1,11 +1,14 @@
 """The routed experts of one layer on the CPU."""
 
+import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kt_core import errors
 from kt_core.kernels.native import dtype_name, load, new_result, plain, weight
@@ -95,6 +98,12 @@ class Experts:
         """How often each expert was asked for a token since this was made, those elsewhere too. From any thread."""
         counts: list[int] = self.native.asked()
         return counts
+
+    @property
+    def counts(self) -> NDArray[np.uint64]:
+        """The same where they lie: they go on, as long as this lives."""
+        at = (ctypes.c_uint64 * self.num_experts).from_address(self.native.asked_at())
+        return np.ctypeslib.as_array(at)
 
     def load(
         self,

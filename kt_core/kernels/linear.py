@@ -1,5 +1,7 @@
 """A linear layer on the CPU over a weight in its stored format."""
 
+from collections.abc import Callable
+
 import torch
 
 from kt_core.kernels.native import dtype_name, load, new_result, plain, weight
@@ -11,7 +13,7 @@ class Linear:
     """y = x W^T + bias. The weight is packed at construction and the matrix not referred to afterwards.
 
     `tier` names a kernel tier for this layer alone; None is the process's choice. `pool` is whose threads compute,
-    None the process's own.
+    None the process's own. `between` is called after each 64 MiB that are packed but the last.
     Raises Unsupported for a format without a kernel, ValueError for data that does not fit its shape.
     """
 
@@ -21,6 +23,7 @@ class Linear:
         bias: torch.Tensor | None = None,
         tier: str | None = None,
         pool: Pool | None = None,
+        between: Callable[[], None] | None = None,
     ) -> None:
         self.format = matrix.format
         self.in_features = matrix.cols
@@ -31,7 +34,7 @@ class Linear:
                 raise ValueError(f"bias must have shape ({matrix.rows},), got {tuple(bias.shape)}")
             bias = plain(bias.to("cpu", torch.float32))
             address = bias.data_ptr()
-        self.native = load().Linear(weight(matrix), address, tier or "", native_pool(pool))
+        self.native = load().Linear(weight(matrix), address, tier or "", native_pool(pool), between)
 
     @property
     def nbytes(self) -> int:

@@ -16,7 +16,8 @@ to one path.
 
 _INT8 = (
     "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S",
-    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "IQ4_K",
+    "MXFP4",
 )  # fmt: skip
 # Formats with arrays beside the data: see kt_core.weights.Matrix.
 WITH_SCALES: dict[str, str] = {

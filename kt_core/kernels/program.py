@@ -14,6 +14,7 @@ from kt_core.kernels.linear import Linear
 from kt_core.kernels.native import load, plain
 from kt_core.kernels.rope import Tables
 from kt_core.kernels.routing import Rule
+from kt_core.kernels.training import LoraFactors, lora_factors
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Program:
         self._alive: list[Any] = []
         self._pages: dict[int, torch.Tensor] = {}
         self._layouts: list[PageLayout] = []
+        # id of what computes -> where: operations, and the place among a linear one's products
+        self._places: dict[int, list[tuple[int, int]]] = {}
+        self._adapters: dict[int, list[Any]] = {}  # what is added, kept alive
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +130,10 @@ class Program:
             self._alive.append(weight)
             self.results = self.results if y else weight.out_features
             targets.append((weight.native, y.native if y else None, add))
-        self._native.linear(values, targets)
+        operation = self._native.linear(values, targets)
+        for place, (weight, y, _) in enumerate(products):
+            if y:
+                self._places.setdefault(id(weight), []).append((operation, place))
 
     def norm(self, x: Rows, heads: int, norm: Norm) -> None:
         """Norm each of `heads` runs of columns in place."""
@@ -163,7 +170,9 @@ class Program:
     def heads(self, weight: HeadLinear, x: Rows, y: Rows) -> None:
         """A linear map of its own for each head; heads lie width / heads columns apart."""
         strides = (x.width // weight.heads, y.width // weight.heads)
-        self._native.heads(weight.native, x.native, strides[0], y.native, strides[1])
+        operation = self._native.heads(weight.native, x.native, strides[0], y.native, strides[1])
+        self._alive.append(weight)
+        self._places.setdefault(id(weight), []).append((operation, 0))
 
     def copy(self, x: Rows, x_first: int, y: Rows, y_first: int, heads: int, size: int) -> None:
         """Columns x_first .. x_first + size - 1 of each head of x to those from y_first on of each head of y."""
@@ -187,7 +196,8 @@ class Program:
         if experts.elsewhere is not None:
             raise ValueError("a program's experts are all its own")
         self._alive.append(experts)
-        self._native.experts(experts.native, x.native, y.native, add)
+        operation = self._native.experts(experts.native, x.native, y.native, add)
+        self._places.setdefault(id(experts), []).append((operation, 0))
 
     def combine(self, kind: str, a: Rows, b: Rows, out: Rows) -> None:
         """See kernels.norm.combine."""
@@ -206,6 +216,43 @@ class Program:
         self.results = x.width
         self._native.give(x.native, x.width)
 
+    def adapt(self, adapter: int, to: Linear, a: Linear, b: Linear) -> None:
+        """For sequences that take `adapter` (0 or more): y = to(x) + b(a(x)). Between two steps, from any thread.
+
+        This and the next two raise ValueError for what is not in the program, or has another shape.
+        """
+        for operation, place in self._found(to):
+            self._native.adapt(adapter, operation, place, a.native, b.native)
+            self._adapters.setdefault(adapter, []).append((a, b))
+
+    def adapt_heads(self, adapter: int, to: HeadLinear, heads: HeadLinear) -> None:
+        """The same for `heads`, which the sequences have in place of the program's own."""
+        for operation, _ in self._found(to):
+            self._native.adapt_heads(adapter, operation, heads.native)
+            self._adapters.setdefault(adapter, []).append(heads)
+
+    def adapt_experts(
+        self, adapter: int, to: Experts, lora: tuple[LoraFactors | None, LoraFactors, LoraFactors], scale: float
+    ) -> None:
+        """The same for experts: lora as kernels.training.train takes it, of one rank; kept as bfloat16."""
+        rank, factors = lora_factors(to, lora)
+        rounded = [None if f is None else plain(f).to(torch.bfloat16).contiguous() for f in factors]
+        at = [0 if f is None else f.data_ptr() for f in rounded]
+        for operation, _ in self._found(to):
+            pairs = [(at[i], at[i + 1]) for i in range(0, len(at), 2)]
+            self._native.adapt_experts(adapter, operation, rank, scale, pairs)
+            self._adapters.setdefault(adapter, []).append(rounded)
+
+    def forget(self, adapter: int) -> None:
+        """Between two steps: no sequence takes this adapter any more."""
+        self._native.forget(adapter)
+        self._adapters.pop(adapter, None)
+
+    def _found(self, part: Any) -> list[tuple[int, int]]:
+        if id(part) not in self._places:
+            raise ValueError("the program has no such part")
+        return self._places[id(part)]
+
     def run(
         self,
         tokens: torch.Tensor,
@@ -214,10 +261,11 @@ class Program:
         batch: Batch,
         outputs: torch.Tensor,
         embedded: torch.Tensor | None = None,
+        adapters: Sequence[int] = (),
     ) -> torch.Tensor:
         """One step: tokens, positions and slots [T] int64, outputs [R] int64 rising; float32 [R, results].
 
-        `embedded` [T, width] float32 where `given` is set. Raises ValueError for what does not fit; pages may have been
+        `embedded` [T, width] float32 where `given` is set. `adapters`: of each sequence, or -1; (): none takes any. Raises ValueError for what does not fit; pages may have been
         written then.
         """
         count = tokens.numel()
@@ -229,6 +277,9 @@ class Program:
         held = [plain(x) for x in (tokens, positions, slots, outputs)]
         rows = None if embedded is None else plain(embedded)
         results = torch.empty(outputs.numel(), self.results)
+        if adapters and len(adapters) != batch.lengths.numel():
+            raise ValueError(f"expected an adapter for each of {batch.lengths.numel()} sequences, got {len(adapters)}")
+        taken = torch.tensor(adapters, dtype=torch.int32)
         addresses = [x.data_ptr() for x in held]
         tables = (
             batch.tables.data_ptr(),
@@ -246,6 +297,7 @@ class Program:
                 outputs.numel(),
                 0 if rows is None else rows.data_ptr(),
                 results.data_ptr(),
+                taken.data_ptr() if adapters else 0,
             )
         )
         return results

@@ -201,6 +201,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "It reaches {share} of the prediction, and no known cause explains that. Is the machine idle? Measure it anew: kt bench machine",
         "仅达到预测的 {share}，且没有已知原因。机器是否空闲？请重新测量：kt bench machine",
     ),
+    "bench.clients_many": (
+        "{clients} clients are more than kt bench starts.\nThe limit is {most}.\nName fewer.",
+        "{clients} 个客户端超出 kt bench 可启动的数量。\n上限为 {most}。\n请减少。",
+    ),
+    "bench.limit_unmeasured": (
+        "What limits it is not known, because this machine has not been measured. Once: kt bench machine",
+        "限制因素未知，因为尚未测量本机。请测量一次：kt bench machine",
+    ),
+    "bench.no_rows": ("It has another version, or its rows lack figures.", "其版本不同，或其数据行缺少数值。"),
+    "bench.cut_short": ("the answer ended before its end", "回答提前结束"),
+    "bench.no_text": ("an answer without text", "回答没有文本"),
+    "bench.no_event": ("a line of the answer is not JSON: {line}", "回答中有一行不是 JSON：{line}"),
     "bench.resident": ("The server holds {size} of memory.", "服务占用 {size} 内存。"),
     "bench.joules": ("The CPU packages used {joules} J.", "CPU 消耗 {joules} J。"),
     "bench.written": ("Written: {path}", "已写入：{path}"),

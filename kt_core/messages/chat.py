@@ -24,6 +24,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "several times; default: none",
         "随问题附带的文本文件；没有 --prompt 时即为问题；- 表示标准输入；可多次使用；默认无",
     ),
+    "chat.image": (
+        "An image that goes along with the question: a path, or an http(s) address that is fetched here; may be given several "
+        "times; default: none",
+        "随问题附带的图像：路径，或由本机获取的 http(s) 地址；可多次使用；默认无",
+    ),
     "chat.continue": ("Go on with the newest kept conversation", "继续最近保存的对话"),
     "chat.no_save": (
         "Do not keep this conversation; default: the setting chat.save (kept)",
@@ -114,6 +119,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "chat.edit_empty": ("Nothing was written, so nothing is asked.", "没有内容，未提问。"),
     "chat.file_which": ("Name a text file: /file notes.md", "请指定文本文件：/file notes.md"),
     "chat.attached": ("{file} goes along with the next question.", "{file} 将随下一个问题发送。"),
+    "chat.image_which": (
+        "Name an image: /image photo.png, or an http(s) address",
+        "请指定图像：/image photo.png，或 http(s) 地址",
+    ),
+    "chat.goes_along": ("{file} goes along.", "已附带 {file}。"),
     "chat.none_kept": ("No conversation is kept yet.", "还没有保存的对话。"),
     "chat.taken_up": ("Going on with: {title} ({count} questions)", "继续对话：{title}（{count} 个问题）"),
     "chat.stats_answers": ("answers", "回答数"),
@@ -142,6 +152,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Send a text file along with the next question: /file PATH",
         "随下一个问题发送文本文件：/file 路径",
     ),
+    "chat.help_image": (
+        "Send an image along: /image PATH or URL; the path of an image in a question does the same",
+        "附带图像：/image 路径或网址；问题中写出图像路径亦可",
+    ),
     "chat.help_system": ("Show the system prompt, or set it: /system TEXT", "显示系统提示词，或设置：/system 文字"),
     "chat.help_set": (
         "Show or set how answers are chosen: /set temperature 0.5",
@@ -155,6 +169,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "List the models that run, or change to one: /model NAME",
         "列出运行中的模型，或切换：/model 名称",
     ),
+    "chat.help_copy": ("Put the last answer on the clipboard", "把上一个回答复制到剪贴板"),
+    "chat.copied": (
+        "Handed to the terminal for the clipboard: {count} characters",
+        "已交给终端放入剪贴板：{count} 个字符",
+    ),
+    "chat.nothing_to_copy": ("There is no answer yet.", "还没有回答。"),
+    "chat.copy_no_terminal": ("There is no terminal whose clipboard could take it.", "没有可以接收剪贴板内容的终端。"),
     "chat.help_stats": ("Figures of the conversation", "对话的统计数据"),
     "chat.help_save": ("Write the conversation to a JSON file: /save FILE", "把对话写入 JSON 文件：/save 文件"),
     "chat.help_load": (

@@ -29,6 +29,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "When to use colour; the setting general.color, NO_COLOR and FORCE_COLOR count too",
         "何时使用颜色；设置 general.color、NO_COLOR 与 FORCE_COLOR 同样有效",
     ),
+    "cli.unusable": (
+        "{file} cannot be used.\n{reason}\nName another file or folder, or make this one usable.",
+        "无法使用 {file}。\n{reason}\n请换用其他文件或文件夹，或使其可用。",
+    ),
     # usage errors: one line each
     "cli.unknown_command": (
         "{group} has no command {name!r}; it has: {options}\n\nSee: {group} --help",
@@ -115,6 +119,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Take one setting out of the file, so that its default counts again",
         "从文件中删除一个设置，恢复默认值",
     ),
+    "cli.config_show_help": ("Show the settings that are in force", "显示生效的设置"),
+    "cli.config_origin": (
+        "Say where each value comes from: default, file or environment",
+        "同时显示每个值的来源：默认、文件或环境变量",
+    ),
     "cli.config_list_help": (
         "Show every setting, its value and where the value comes from",
         "显示所有设置、当前的值及其来源",
@@ -162,29 +171,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.origin_file": ("file", "文件"),
     "cli.origin_environment": ("environment", "环境变量"),
     "cli.hidden_value": ("(set)", "（已设置）"),
-    # kt completion
-    "cli.completion_help": (
-        "Print the completion script of a shell\n"
-        "A new shell reads it from where the examples put it. Make that folder first (mkdir -p); "
-        "for zsh, put fpath+=~/.zfunc before compinit in .zshrc.",
-        "输出某个 shell 的补全脚本\n"
-        "新的 shell 会从示例中的位置读取它。请先创建该文件夹（mkdir -p）；zsh 需在 .zshrc 的 compinit 之前加上 fpath+=~/.zfunc。",
-    ),
-    "cli.unknown_shell": (
-        "There is no completion for {shell!r}.\nThere is one for: {shells}\nSee: kt completion --help",
-        "没有“{shell}”的补全脚本。\n可用的有：{shells}\n参见：kt completion --help",
-    ),
     "cli.completion_usage": (
         "Usage: python -m kt_cli.completion --write",
         "用法：python -m kt_cli.completion --write",
-    ),
-    "cli.completion_shell": ("bash, zsh or fish", "bash、zsh 或 fish"),
-    "cli.completion_examples": (
-        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
-        "kt completion zsh > ~/.zfunc/_kt\n"
-        "kt completion fish > ~/.config/fish/completions/kt.fish",
-        "kt completion bash > ~/.local/share/bash-completion/completions/kt\n"
-        "kt completion zsh > ~/.zfunc/_kt\n"
-        "kt completion fish > ~/.config/fish/completions/kt.fish",
     ),
 }

@@ -18,6 +18,26 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{file} cannot be read as text.\n{reason}\nOnly text goes along with a question; convert the file first.",
         "无法将 {file} 作为文本读取。\n{reason}\n问题只能附带文本，请先转换该文件。",
     ),
+    "client.no_vision": (
+        "{model} reads text only and sees no images.\nThe server says so.\nAsk without the image, or serve a model that sees images: kt run MODEL",
+        "{model} 只能读取文本，不能读图。\n服务器如此声明。\n请去掉图像，或运行能读图的模型：kt run MODEL",
+    ),
+    "client.no_image": (
+        "{name} is no image.\nIts first bytes are of none of these: {known}\nConvert it, or send it as a text with /file or -f.",
+        "{name} 不是图像。\n其开头不属于以下格式：{known}\n请先转换，或用 /file、-f 作为文本发送。",
+    ),
+    "client.large_image": (
+        "{name} is larger than {limit} MiB.\nThe server reads no larger images.\nScale it down first.",
+        "{name} 超过 {limit} MiB。\n服务器不读取更大的图像。\n请先缩小。",
+    ),
+    "client.bad_image": (
+        "{file} cannot be read.\n{reason}\nName an image: a file or an http(s) address.",
+        "无法读取 {file}。\n{reason}\n请指定图像：文件或 http(s) 地址。",
+    ),
+    "client.no_fetch": (
+        "{url} cannot be fetched.\n{reason}\nDownload the image, then name the file.",
+        "无法获取 {url}。\n{reason}\n请先下载图像，再指定该文件。",
+    ),
     "client.two_stdin": (
         "Standard input is asked for twice.\nIt can be the question or a file, and not both.\nPut one of them into a file.",
         "重复使用了标准输入。\n它只能作为问题或文件之一。\n请将其中之一存为文件。",

@@ -9,6 +9,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Colour in the output; auto means on a terminal only",
         "输出颜色；auto 表示仅在终端上使用",
     ),
+    "config.paths_searched": (
+        "Other folders in which models are looked for, with commas between; kt model path add and remove change it",
+        "另外查找模型的文件夹，以逗号分隔；可用 kt model path add 与 remove 更改",
+    ),
     "config.paths_models": (
         "Folder that holds pulled models; empty means kt's data folder",
         "存放已下载模型的文件夹；留空表示使用 kt 的数据目录",
@@ -58,6 +62,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "config.inference_kv_dtype": (
         "Type of cached keys and values; auto lets the plan decide",
         "缓存的键和值的类型；auto 表示由计划决定",
+    ),
+    "config.inference_prefix_host": (
+        "Size of the prefixes kept in memory where the cache is on a GPU, such as 8GiB, or off; auto lets the plan decide",
+        "缓存在 GPU 上时，内存中保存的前缀大小，如 8GiB，或 off；auto 表示由计划决定",
     ),
     "config.inference_prefix_disk": (
         "Size of the prefixes kept on disk, such as 20GiB, or off; auto lets the plan decide",

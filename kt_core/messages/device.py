@@ -52,8 +52,4 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "the driver does not take {size} of memory for copies (code {code})",
         "驱动程序未接受 {size} 的内存用于复制（代码 {code}）",
     ),
-    "device.first_only": (
-        "The whole model goes to {device}; {others} cannot be used beside it yet.",
-        "整个模型放在 {device} 上；目前还不能同时使用 {others}。",
-    ),
 }

@@ -3,8 +3,8 @@
 MESSAGES: dict[str, tuple[str, str]] = {
     "doctor.help": (
         "Check the machine and the installation\n"
-        "Works when packages are missing or broken; ends with code 6 when it finds an error.",
-        "检查本机与安装情况\n即使软件包缺失或损坏也能运行；发现错误时退出码为 6。",
+        "Works when packages are missing or broken; ends with code 1 when it finds an error.",
+        "检查本机与安装情况\n即使软件包缺失或损坏也能运行；发现错误时退出码为 1。",
     ),
     "doctor.examples": ("kt doctor\nkt doctor --json", "kt doctor\nkt doctor --json"),
     "doctor.sysroot": (
@@ -129,6 +129,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{version}, built for {backends}: it cannot use {gpus}",
         "{version}，支持 {backends}：无法使用 {gpus}",
     ),
+    "doctor.driver_old": (
+        "it is made for CUDA {cuda}, which takes driver {wanted} or newer; {driver} is installed",
+        "它为 CUDA {cuda} 构建，需要 {wanted} 或更新的驱动；已安装 {driver}",
+    ),
+    "doctor.driver_update": (
+        "Install NVIDIA's driver {wanted} or newer, or a torch for an older CUDA: https://pytorch.org/get-started/locally",
+        "请安装 NVIDIA 驱动 {wanted} 或更新版本，或为较旧 CUDA 构建的 torch：https://pytorch.org/get-started/locally",
+    ),
+    "doctor.no_code": ("it holds no code for {gpu} ({capability})", "其中没有适用于 {gpu}（{capability}）的代码"),
     "doctor.torch_for": (
         "Install the torch that is built for it: https://pytorch.org/get-started/locally (backend: {kinds})",
         "请安装为其构建的 torch：https://pytorch.org/get-started/locally（后端：{kinds}）",
@@ -140,9 +149,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "重新构建：pip install --force-reinstall --no-deps -e .",
     ),
     "doctor.kernels": (
-        "{chosen} chosen; runnable: {runnable}; not here, for want of: {absent}",
-        "选用 {chosen}；可运行：{runnable}；不可用（缺少）：{absent}",
+        "{chosen} chosen; runnable: {runnable}",
+        "选用 {chosen}；可运行：{runnable}",
     ),
+    "doctor.kernels_absent": ("{found}; not here, for want of: {absent}", "{found}；不可用（缺少）：{absent}"),
     "doctor.scalar_only": (
         "Only the slow plain kernels run here; unset KT_KERNEL_CPU_VARIANT if it is set",
         "这里只能运行较慢的普通内核；若设置了 KT_KERNEL_CPU_VARIANT 请取消",
@@ -151,12 +161,32 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "doctor.killed": ("the process was killed by signal {signal}", "进程被信号 {signal} 终止"),
     "doctor.no_settings": ("defaults; there is no file", "使用默认值；没有设置文件"),
     "doctor.folder": ("{folder}, {free} free", "{folder}，剩余 {free}"),
+    "doctor.store": ("{folder}; models: {count}", "{folder}；模型数：{count}"),
+    "doctor.unfinished": ("{found}; unfinished downloads: {names}", "{found}；未完成的下载：{names}"),
+    "doctor.mend_model": (
+        "kt model verify {name} --repair, where kt downloaded it",
+        "若由 kt 下载：kt model verify {name} --repair",
+    ),
     "doctor.not_writable": ("{folder} is not writable for this user", "当前用户无权写入 {folder}"),
     "doctor.not_a_folder": ("{file} is a file, not a folder: move it away", "{file} 是文件而不是文件夹：请将其移走"),
+    "doctor.low_state": (
+        "Free some space: logs and the files of running servers lie there; XDG_STATE_HOME can name another place",
+        "请腾出空间：日志与运行中服务器的文件保存在此；可用 XDG_STATE_HOME 指定其他位置",
+    ),
     "doctor.low_disk": (
         "Free some space, or choose another folder: kt config set paths.models DIR",
         "请释放空间，或选择其他文件夹：kt config set paths.models DIR",
     ),
     "doctor.server": ("{model} {url} (process {pid})", "{model} {url}（进程 {pid}）"),
     "doctor.no_servers": ("none running", "没有运行中的服务器"),
+    "doctor.port_free": ("{port} at {host} is free", "{host} 的端口 {port} 空闲"),
+    "doctor.port_own": (
+        "a server of kt has {port}; the next one takes a free port",
+        "kt 的服务器占用 {port}；下一个将使用空闲端口",
+    ),
+    "doctor.port_taken": ("another program has {port} at {host}", "{host} 的端口 {port} 被其他程序占用"),
+    "doctor.port_next": (
+        "kt run takes the next free one; for one of your own: kt config set server.port PORT",
+        "kt run 会使用下一个空闲端口；也可自行指定：kt config set server.port 端口",
+    ),
 }

@@ -42,7 +42,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "flags.threads": ("threads of the kernels, one for each physical core at most", "内核线程数，至多每个物理核一个"),
     "flags.context": ("the longest conversation, in tokens", "最长对话的 token 数"),
     "flags.running": ("requests that run at the same time", "同时运行的请求数"),
-    "flags.kv_dtype": ("how keys and values are kept: bfloat16 or float32", "键和值的保存类型：bfloat16 或 float32"),
+    "flags.kv_dtype": (
+        "how keys and values are kept: bfloat16, float32 or fp8_e4m3",
+        "键和值的保存类型：bfloat16、float32 或 fp8_e4m3",
+    ),
     "flags.tools": ("the parser of tool calls, under kt's name for it", "工具调用解析器，换用 kt 的名称"),
     "flags.reasoning": ("the parser of reasoning, under kt's name for it", "推理内容解析器，换用 kt 的名称"),
     "flags.to_served_name": ("what the API calls the model", "API 中的模型名称"),
@@ -69,8 +72,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "提示处理一步达到多少 token 时逐层送往 GPU",
     ),
     "flags.to_placement": (
-        "which experts a GPU keeps: uniform, frequency, front-loading or random",
-        "GPU 保存哪些专家：uniform、frequency、front-loading 或 random",
+        "which experts a GPU keeps: uniform, frequency, front-loading, random or dynamic",
+        "GPU 保存哪些专家：uniform、frequency、front-loading、random 或 dynamic",
+    ),
+    "flags.to_moving": (
+        "placement dynamic: experts that are asked for come to the GPU while the model runs",
+        "即 dynamic 放置：运行时把被调用的专家移到 GPU",
     ),
     "flags.to_expert_statistics": (
         "how often each expert was asked, for placement by frequency",
@@ -91,9 +98,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "flags.to_devices": ("cpu, cuda, or devices such as cuda:0,cuda:1", "cpu、cuda，或 cuda:0,cuda:1 这样的设备"),
     # why others have no effect
     "flags.for_running": ("a plan is the same without it; kt run takes it", "计划与它无关；kt run 接受该参数"),
-    "flags.dynamic": (
-        "the experts on a GPU stay those of the plan in this version",
-        "此版本中 GPU 上的专家固定为计划所定",
+    "flags.to_record": (
+        "how often each expert was asked is written to a file when the server stops",
+        "服务停止时把各专家被调用的次数写入文件",
     ),
     "flags.recorded": ("counts of experts are always kept", "专家计数始终记录"),
     "flags.one_attention": ("kt has one implementation for each kind of attention", "每种注意力 kt 只有一种实现"),
@@ -125,7 +132,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "flags.seed": ("a request has a seed of its own", "每个请求有自己的随机种子"),
     "flags.speculative": ("kt does not guess ahead; answers are the same", "kt 不做推测解码；回答不变"),
     # why some are refused
-    "flags.lora": ("adapters are not served in this version", "此版本不支持提供适配器服务"),
+    "flags.lora": (
+        "adapters of any rank are served beside the model, as many as memory holds",
+        "任意秩的适配器都可与模型一起提供，数量只受内存限制",
+    ),
+    "flags.lora_folder": (
+        "give the adapter as --lora NAME=FOLDER (kt sft export turns a pair of files into such a folder)",
+        "请用 --lora 名称=文件夹 给出适配器（kt sft export 可把一对文件转成这样的文件夹）",
+    ),
     "flags.one_machine": (
         "one server runs one copy of the model on one machine",
         "一个服务器只在一台机器上运行一份模型",

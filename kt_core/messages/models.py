@@ -1,6 +1,11 @@
 """Messages of the models room."""
 
 MESSAGES: dict[str, tuple[str, str]] = {
+    "models.only_searched": (
+        "{folder} is not deleted.\nIt lies in a folder that is only searched for models; kt deletes what it has downloaded.\n"
+        "Leave the folder out: kt model path remove DIR",
+        "未删除 {folder}。\n它位于仅供查找模型的文件夹中；kt 只删除自己下载的内容。\n不再查找该文件夹：kt model path remove DIR",
+    ),
     "models.about_demo": (
         "SmolLM2-135M-Instruct as a mixture of 16 experts (8 per token), Q4_1, made on this machine",
         "SmolLM2-135M-Instruct 改写成的混合专家模型：16 个专家，每个 token 用 8 个，Q4_1，在本机生成",

@@ -11,6 +11,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "output.comma": (", ", "、"),
     "output.stage_start": ("Starting", "启动"),
     "output.stage_tokenizer": ("Reading the tokenizer", "读取分词器"),
+    "output.stage_importance": ("Reading the text", "运行文本"),
     "output.stage_weights": ("Loading weights", "加载权重"),
     "output.unit_modules": ("modules", "个模块"),
     "output.stage_evaluate": ("Judging", "评估"),

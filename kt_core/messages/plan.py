@@ -1,6 +1,19 @@
 """Messages of the plan room: reasons of decisions, and refusals."""
 
 MESSAGES: dict[str, tuple[str, str]] = {
+    "plan.smt_one": (
+        "{reason}; each has a core of its own, by measurement",
+        "{reason}；实测各占一核",
+    ),
+    "plan.smt_two": (
+        "{reason}; by measurement two of them share a core, which the virtual machine hides",
+        "{reason}；实测每两个共用一核，虚拟机未显示",
+    ),
+    "plan.smt_unknown": (
+        "{reason}; whether two of them share a core is unknown: a virtual machine shows one thread a core, and "
+        "kt microbench ceilings measures it",
+        "{reason}；是否两个共用一核未知：虚拟机显示每核一个线程，可用 kt microbench ceilings 测量",
+    ),
     "plan.help": (
         "Show how a model would run, before any download\n"
         "Tells what kt would decide and why, the memory that it takes and about how fast it is, on this machine or on another "
@@ -71,6 +84,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Its weights take {needed}; this machine has {total}.\n"
         "Choose a smaller model, or download it all the same: kt model pull {name}",
         "未下载 {name}：内存放不下。\n其权重需要 {needed}；本机内存为 {total}。\n请选择更小的模型，或仍要下载：kt model pull {name}",
+    ),
+    "plan.method_renamed": (
+        "chosen by the user as {old}, which is its older name",
+        "由用户以旧名称 {old} 指定",
     ),
     "plan.method_stored": ("as the weights are stored: nothing is converted", "按权重的存储格式：不作转换"),
     "plan.unknown_method": (
@@ -164,6 +181,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Keys and values cannot be cached as {dtype}.\nKnown: {known}.\nUse one of these, or leave it out.",
         "键和值不能以 {dtype} 缓存。\n可选：{known}。\n请使用其中之一，或不指定。",
     ),
+    "plan.kv_dtype_gpu": (
+        "Keys and values as {dtype} need a GPU.\nNone is used: {reason}.\nUse --kv-dtype bfloat16, or leave it out.",
+        "以 {dtype} 缓存键和值需要 GPU。\n未使用 GPU：{reason}。\n请使用 --kv-dtype bfloat16，或不指定。",
+    ),
     "plan.max_running": (
         "{each} for each thread, at most {most}: more would only make everyone wait longer",
         "每个线程 {each} 个，最多 {most} 个：再多只会让所有请求等得更久",
@@ -192,9 +213,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "off: {free} are free on a disk for it, and it takes {least} to be worth the writing",
         "关闭：可用的磁盘空闲空间为 {free}，至少有 {least} 才值得写入",
     ),
+    "plan.prefix_host": (
+        "{size} of prefixes in memory, for what the devices give up: {times} times their cache, at most a {share}th of what is left",
+        "内存中保存 {size} 的前缀，供设备放弃的内容再次使用：设备缓存的 {times} 倍，且不超过剩余内存的 1/{share}",
+    ),
     "plan.prefix_disk_bad": (
-        "--prefix-disk {value} is no size.\nKnown: off, or a size such as 20GiB or 500MB.\nGive one of these, or leave it out.",
-        "--prefix-disk {value} 不是大小。\n可用：off，或如 20GiB、500MB 的大小。\n请使用其中之一，或不指定。",
+        "{option} {value} is no size.\nKnown: off, or a size such as 20GiB or 500MB.\nGive one of these, or leave it out.",
+        "{option} {value} 不是大小。\n可用：off，或如 20GiB、500MB 的大小。\n请使用其中之一，或不指定。",
     ),
     "plan.float32": (
         "numbers between kernels stay float32: nothing is rounded between them",

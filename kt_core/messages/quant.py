@@ -17,8 +17,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "quant.examples": (_EXAMPLES, _EXAMPLES),
     "quant.method": (
-        "int4, int8, fp8, mxfp4, bf16, moe_int4, moe_int8, or for a GGUF file Q4_K_M, Q5_K_M, Q4_1, Q6_K, Q8_0, GGUF_BF16; default: asked for",
-        "int4、int8、fp8、mxfp4、bf16、moe_int4、moe_int8；GGUF 文件为 Q4_K_M、Q5_K_M、Q4_1、Q6_K、Q8_0、GGUF_BF16；默认询问",
+        "int4, int8, fp8, mxfp4, bf16, moe_int4, moe_int8, or for a GGUF file Q4_K_M, Q5_K_M, IQ4_K, Q4_1, Q6_K, Q8_0, GGUF_BF16; default: asked for",
+        "int4、int8、fp8、mxfp4、bf16、moe_int4、moe_int8；GGUF 文件为 Q4_K_M、Q5_K_M、IQ4_K、Q4_1、Q6_K、Q8_0、GGUF_BF16；默认询问",
     ),
     "quant.out": (
         "Folder to make; default: NAME-METHOD among the pulled models",
@@ -34,6 +34,23 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Another method for weights whose name a regular expression finds, as in 'down_proj=int8' or 'layers\\.0\\.=keep'; the first "
         "rule that fits holds; default: none",
         "为名称匹配正则表达式的权重另选方法，如 'down_proj=int8' 或 'layers\\.0\\.=keep'；以首条匹配的规则为准；默认没有",
+    ),
+    "quant.one_text": (
+        "--importance and --gptq exclude each other.\nGPTQ weighs columns by its text as well.\nLeave --importance out.",
+        "--importance 与 --gptq 不能同时使用。\nGPTQ 已按其文本衡量各列的重要性。\n请去掉 --importance。",
+    ),
+    "quant.no_gptq": (
+        "--gptq does not go with {method}.\nIt rounds for: {known}.\nUse --importance with other methods.",
+        "--gptq 不适用于 {method}。\n它支持：{known}。\n其他方法请使用 --importance。",
+    ),
+    "quant.gptq": (
+        "GPTQ with this text (default: none): what a column loses, others make good. int4, int8 and their moe_ forms",
+        "用该文本做 GPTQ（默认：无）：一列的误差由其他列补偿。适用于 int4、int8 及其 moe_ 形式",
+    ),
+    "quant.importance": (
+        "Text that is run through the model first; columns of weights that it puts large numbers into are rounded with more care. The "
+        "whole model is loaded for it; default: all columns count alike",
+        "先让模型运行的文本；文本使其输入较大的权重列会更仔细地舍入。为此需载入整个模型；默认各列同等对待",
     ),
     "quant.threads": ("Threads to compute with; default: all cores", "计算线程数；默认为全部核心"),
     "quant.dry_run": (
@@ -72,6 +89,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "quant.about_moe_int8": ("8.5 bits, routed experts only", "8.5 位，仅路由专家"),
     "quant.about_q4_k_m": ("GGUF, about 4.8 bits", "GGUF，约 4.8 位"),
     "quant.about_q5_k_m": ("GGUF, about 5.7 bits", "GGUF，约 5.7 位"),
+    "quant.about_iq4_k": (
+        "GGUF, about 4.8 bits, closer than Q4_K_M; llama.cpp cannot read it, ik_llama.cpp can",
+        "GGUF，约 4.8 位，比 Q4_K_M 更接近原模型；llama.cpp 无法读取，ik_llama.cpp 可以",
+    ),
     "quant.about_q4_1": ("GGUF, 5 bits", "GGUF，5 位"),
     "quant.about_q6_k": ("GGUF, 6.6 bits", "GGUF，6.6 位"),
     "quant.about_q8_0": ("GGUF, 8.5 bits", "GGUF，8.5 位"),

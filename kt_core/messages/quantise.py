@@ -15,6 +15,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{text} is not a regular expression.\n{reason}\nExample: --override 'layers\\.0\\.=keep'",
         "{text} 不是正则表达式。\n{reason}\n示例：--override 'layers\\.0\\.=keep'",
     ),
+    "quantise.idle": (
+        "No weight that can be changed is found by the rule {patterns}.\nRules name weights as the output does, {example} for one; "
+        "embeddings of folders, norms and routers stay as they are.\nCorrect or leave out the --override.",
+        "规则 {patterns} 未匹配到任何可更改的权重。\n规则使用输出中的权重名，例如 {example}；文件夹的词嵌入、归一化与路由器保持不变。\n"
+        "请更正或去掉该 --override。",
+    ),
+    "quantise.busy": (
+        "Another process is making {out}.\nTwo of them would write over each other.\nWait for it, or choose another --out.",
+        "另一个进程正在生成 {out}。\n两者会相互覆盖。\n请等待其完成，或用 --out 选择其他位置。",
+    ),
     "quantise.exists": (
         "{out} is there already.\nAn earlier output is never overwritten.\nChoose another --out, or delete the folder.",
         "{out} 已存在。\n不会覆盖先前的输出。\n请用 --out 选择其他位置，或删除该文件夹。",
@@ -23,6 +33,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Nothing in {model} would be changed by {method}.\nNo weight of the kind that it takes is there.\n"
         "Choose another --method or --only.",
         "{method} 不会改变 {model} 中的任何内容。\n其中没有该方法所处理的权重。\n请选择其他 --method 或 --only。",
+    ),
+    "quantise.text": (
+        "The text {path} cannot be read.\n{reason}\nGive a text file of some thousand words.",
+        "无法读取文本 {path}。\n{reason}\n请提供约数千词的文本文件。",
+    ),
+    "quantise.no_text": (
+        "The text has no tokens for {model}.\nImportance is collected by running a text through the model.\n"
+        "Give a text file of some thousand words.",
+        "对 {model} 而言该文本没有任何 token。\n重要性需让模型运行一段文本来收集。\n请提供约数千词的文本文件。",
     ),
     "quantise.no_tensor": (
         "{model} cannot become a GGUF file.\nIt has no {tensor}, which files of this family have in every layer.\n"

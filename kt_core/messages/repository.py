@@ -11,7 +11,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "无法把 {name} 放入模型文件夹。\n{folder} 是另一个模型，或不是由 kt 下载的。\n请重命名该文件夹后重试。",
     ),
     "repository.wrong_content": (
-        "{file} of {name} is not what the hub says it is.\nIts hash differs from the published one.\nTry again; it is fetched anew.",
-        "{name} 的 {file} 与模型库公布的不符。\n其哈希值不同。\n请重试，将重新下载该文件。",
+        "{file} of {name} is not what it should be.\nIts hash differs from the published one, or from the one that was taken at first.\nTry again; it is fetched anew.",
+        "{name} 的 {file} 内容不符。\n其哈希值与公布的、或当初取得的不同。\n请重试，将重新下载该文件。",
     ),
 }

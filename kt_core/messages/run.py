@@ -53,6 +53,20 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "File with keys that clients may send, one a line; default: the setting server.api_key_file",
         "存放客户端可用密钥的文件，每行一个；默认取设置 server.api_key_file",
     ),
+    "run.lora": (
+        "An adapter in PEFT's form to serve beside the model, asked for as MODEL:NAME; may be given several times; default: none",
+        "与模型一起提供的 PEFT 形式适配器，请求时使用 模型:名称；可多次给出；默认无",
+    ),
+    "run.lora_folder": (
+        "Adapters in this folder may be loaded and dropped over the API while the server runs; default: none may",
+        "服务运行期间可通过 API 加载和卸载此文件夹中的适配器；默认不允许",
+    ),
+    "run.no_folder": (
+        "{folder} is no folder.\n\nGive the path of a folder.",
+        "{folder} 不是文件夹。\n\n请给出文件夹的路径。",
+    ),
+    "run.memory_adapters": ("adapters", "适配器"),
+    "run.memory_prefixes": ("prefixes kept beside the cache", "缓存之外保存的前缀"),
     "run.cors": (
         "Origins of web pages that may use the server, with commas between them; * means any; "
         "default: the setting server.cors (none)",
@@ -95,12 +109,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "同时计算的请求数，其余排队等待；默认由线程数决定",
     ),
     "run.kv_dtype": (
-        "Type of cached keys and values: bfloat16 or float32; default: bfloat16",
-        "缓存的键和值的类型：bfloat16 或 float32；默认 bfloat16",
+        "Type of cached keys and values: bfloat16, float32 or, on GPUs, fp8_e4m3; default: bfloat16",
+        "缓存的键和值的类型：bfloat16、float32，或 GPU 上的 fp8_e4m3；默认 bfloat16",
     ),
     "run.prefix_disk": (
         "Size of the prefixes kept on disk across restarts, such as 20GiB, or off; default: by the free space",
         "保存在磁盘上、重启后仍可用的前缀大小，如 20GiB，或 off；默认由空闲空间决定",
+    ),
+    "run.prefix_host": (
+        "Size of the prefixes kept in memory where the cache is on a GPU, such as 8GiB, or off; default: by the memory that is left",
+        "缓存在 GPU 上时，内存中保存的前缀大小，如 8GiB，或 off；默认由剩余内存决定",
     ),
     "run.dry_run": ("Show the plan with its reasons and start nothing", "只显示计划及理由，不启动"),
     "run.rules": (
@@ -171,6 +189,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "run.memory_weights": ("weights", "权重"),
     "run.memory_runtime": ("libraries and tokenizer", "程序库与分词器"),
+    "run.memory_templates": ("the process of chat templates", "对话模板进程"),
     "run.memory_rows": ("a step's rows", "一步的中间结果"),
     "run.memory_cache": ("keys and values", "键和值"),
     "run.predicted": ("Predicted speed", "预测速度"),
@@ -216,7 +235,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "run.pool_node": ("node {node}: {threads} threads", "节点 {node}：{threads} 个线程"),
     "run.memory_needed": ("Memory needed", "所需内存"),
     "run.column_reason": ("REASON", "理由"),
-    "run.plan_title": ("Plan for {name} ({path})", "{name} 的计划（{path}）"),
+    "run.plan_title": ("Plan for {name}: {path}", "{name} 的计划：{path}"),
     "run.would_start": ("Would start: {command}", "将启动：{command}"),
     "run.would_listen": ("Would listen on {host} port {port}", "将监听 {host} 端口 {port}"),
 }

@@ -46,8 +46,28 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "偏好数据不支持打包。\n每对中的两个回答各占一行。\n请将 packing 设为 false。",
     ),
     "train.finetuning_type": (
-        "finetuning_type {type} is not available.\nThis version trains low-rank additions: lora.\nSet finetuning_type to lora.",
-        "不支持 finetuning_type {type}。\n此版本只训练低秩增量：lora。\n请将 finetuning_type 设为 lora。",
+        "finetuning_type {type} is not available.\nKnown types: {known}.\nSet finetuning_type to one of them.",
+        "不支持 finetuning_type {type}。\n已支持的类型：{known}。\n请将 finetuning_type 设为其中之一。",
+    ),
+    "train.two_modes": (
+        "finetuning_type {type} and kt_config ask for different things (kt_train_mode {mode}, kt_full_weight_grad).\nfinetuning_type decides what is trained.\nRemove both keys from kt_config.",
+        "finetuning_type {type} 与 kt_config（kt_train_mode {mode}、kt_full_weight_grad）相互矛盾。\n训练内容由 finetuning_type 决定。\n请从 kt_config 中删除这两个键。",
+    ),
+    "train.no_reference": (
+        "pref_loss {loss} compares with the model as it was, of which finetuning_type {type} leaves no copy.\nA second copy of the experts would take their memory again.\nSet finetuning_type to lora, or pref_loss to orpo or simpo.",
+        "pref_loss {loss} 要与训练前的模型比较，而 finetuning_type {type} 不保留其副本。\n再保留一份专家会占用同样多的内存。\n请将 finetuning_type 设为 lora，或将 pref_loss 设为 orpo 或 simpo。",
+    ),
+    "train.optim": (
+        "optim {optim} is not available with finetuning_type {type}.\nThe experts' own step is AdamW: {known}.\nSet optim to one of them.",
+        "finetuning_type {type} 不支持 optim {optim}。\n专家的优化步骤为 AdamW：{known}。\n请将 optim 设为其中之一。",
+    ),
+    "train.frozen_format": (
+        "finetuning_type {type} cannot train weights stored as {formats}.\nOnly BF16, F16 and F32 weights can be trained themselves; others stay as they are and take additions.\nTake the BF16 checkpoint, or set finetuning_type to lora.",
+        "finetuning_type {type} 无法训练以 {formats} 存储的权重。\n只有 BF16、F16 和 F32 权重可以直接训练；其他格式保持不变，只能训练增量。\n请使用 BF16 检查点，或将 finetuning_type 设为 lora。",
+    ),
+    "train.biased": (
+        "{module}: experts with biases cannot be trained themselves.\nTheir biases would stay as they are, and no part of a layer is left out silently.\nSet finetuning_type to lora.",
+        "{module}：带偏置的专家无法直接训练。\n其偏置将保持不变，而 kt 不会悄悄略过某一部分。\n请将 finetuning_type 设为 lora。",
     ),
     "train.key": (
         "The setting {setting} is not available yet.\nThe run would not be what it asks for.\nRemove it from the file.",
@@ -83,8 +103,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{file} 中没有数据集 {name}。\n其中有：{known}。\n请更正 dataset。",
     ),
     "train.remote_dataset": (
-        "The data set {name} is not a file on this disk.\nkt reads data sets that dataset_info.json names by file_name.\nDownload it and add file_name.",
-        "数据集 {name} 不是本机磁盘上的文件。\nkt 只读取 dataset_info.json 中以 file_name 指定的数据集。\n请先下载并填写 file_name。",
+        "The data set {name} is neither a file nor one of the hub.\nkt reads data sets that dataset_info.json names by file_name or hf_hub_url.\nDownload it and add file_name.",
+        "数据集 {name} 既不是文件，也不在 Hugging Face Hub 上。\nkt 只读取 dataset_info.json 中以 file_name 或 hf_hub_url 指定的数据集。\n请先下载并填写 file_name。",
     ),
     "train.not_rows": (
         "{file} is not a list of samples.\nA JSON data file is a list of objects; JSON lines end in .jsonl.\nCorrect or rename the file.",
@@ -118,10 +138,31 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Data: {samples} samples ({dropped} dropped, {cut} cut), longest {longest} tokens; {rows} rows, {tokens} tokens an epoch, loss on {kept:.0f} % of them",
         "数据：{samples} 个样本（丢弃 {dropped} 个，截断 {cut} 个），最长 {longest} 个 token；{rows} 行，每轮 {tokens} 个 token，其中 {kept:.0f} % 计入损失",
     ),
-    "train.plan": ("Plan: {steps} steps, about {size} GiB of memory", "计划：{steps} 步，约需 {size} GiB 内存"),
+    "train.no_accelerate": (
+        "There is no file {file}.\nIt would say how many processes train, as accelerate has it.\nAn example is in docs/sft.md.",
+        "文件 {file} 不存在。\n它按 accelerate 的格式描述训练进程数。\n示例见 docs/sft.md。",
+    ),
+    "train.few_gpus": (
+        "num_processes is {processes}, and this machine has {gpus} GPUs.\nEach process needs one of its own.\nLower num_processes, or set use_cpu to true.",
+        "num_processes 为 {processes}，而本机有 {gpus} 个 GPU。\n每个进程需要独占一个。\n请减小 num_processes，或将 use_cpu 设为 true。",
+    ),
+    "train.one_process": (
+        "{count} processes cannot do this together.\nfull, freeze and resume_from_checkpoint are a single process's.\nStart the run without accelerate.",
+        "{count} 个进程无法共同完成此任务。\nfull、freeze 和 resume_from_checkpoint 只能由单个进程执行。\n请不使用 accelerate 启动。",
+    ),
+    "train.plan": ("Plan: about {size} GiB of memory", "计划：约需 {size} GiB 内存"),
+    "train.plan_gpu": ("about {size} GiB of each of {count} GPUs", "{count} 个 GPU 各约需 {size} GiB"),
+    "train.plan_steps": ("{steps} steps", "{steps} 步"),
+    "train.plan_time": ("about {time} by this machine's measured rates", "按本机实测速率约需 {time}"),
     "train.too_big": (
         "The run needs about {needed} GiB of memory.\nThis machine gives {limit} GiB; the experts alone take {experts} GiB.\nTake a checkpoint of fewer bits, or lower cutoff_len and lora_rank.",
         "训练约需 {needed} GiB 内存。\n本机可用 {limit} GiB；仅专家就占 {experts} GiB。\n请使用位数更少的检查点，或减小 cutoff_len 和 lora_rank。",
+    ),
+    "train.measuring": ("measuring: {name}", "评测：{name}"),
+    "train.samples": ("samples", "个样本"),
+    "train.needs_eval": (
+        "The package {package} is not installed.\nBLEU and ROUGE are its work.\nInstall both: pip install 'kt-cli[eval]'",
+        "未安装软件包 {package}。\nBLEU 与 ROUGE 由其计算。\n请安装：pip install 'kt-cli[eval]'",
     ),
     "train.evaluated": ("held-out loss at step {step}: {loss}", "第 {step} 步的验证损失：{loss}"),
     "train.too_many_held": (
@@ -129,13 +170,21 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "val_size 要求保留 {rows} 行中的 {count} 行。\n将没有可训练的数据。\n请减小 val_size。",
     ),
     "train.coverage": ("Trains {count} parameters: {layers}", "训练 {count} 个参数：{layers}"),
+    "train.placed": (
+        "Experts of a layer: {resident} on {device}, {streamed} brought there for each pass, {left} on the CPU",
+        "每层专家：{resident} 个在 {device}，{streamed} 个每次调入，{left} 个在 CPU",
+    ),
+    "train.gpu_experts": (
+        "kt_config.kt_num_gpu_experts is {count}, and this run keeps no experts on a GPU.\nThat takes one process, a GPU that torch can use, and finetuning_type lora.\nLeave it out, or take out use_cpu, --accelerate or the other finetuning_type.",
+        "kt_config.kt_num_gpu_experts 为 {count}，但本次训练不会在 GPU 上保留专家。\n这需要单个进程、torch 可用的 GPU，以及 finetuning_type 为 lora。\n请去掉该项，或去掉 use_cpu、--accelerate 或其他 finetuning_type。",
+    ),
     "train.peft_partial": (
         "PEFT will leave out the additions to shared and dense feed-forward layers; kt sft merge and kt sft chat read all of them.",
         "PEFT 会忽略共享层与稠密前馈层的增量；kt sft merge 和 kt sft chat 会全部读取。",
     ),
     "train.no_target": (
-        "lora_target {name} is in no layer of this model.\nIt has: {known}.\nCorrect lora_target.",
-        "此模型中没有名为 {name} 的 lora_target 层。\n可用的有：{known}。\n请更正 lora_target。",
+        "{name} is in no layer of this model that can be trained.\nIt has: {known}.\nCorrect lora_target, freeze_trainable_modules or freeze_extra_modules.",
+        "此模型可训练的层中没有 {name}。\n可用的有：{known}。\n请更正 lora_target、freeze_trainable_modules 或 freeze_extra_modules。",
     ),
     "train.experts_left": (
         "The experts of {count} layers cannot be trained, the first of them {first}.\nTheir layout or activation has no kernel, and a part of the experts is never trained silently.\nChoose a model whose experts have a kernel; docs/support.md lists the formats.",
@@ -180,6 +229,46 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "train.folder_in_use": (
         "{folder} is not empty.\nkt does not write into a folder with other files.\nName another folder.",
         "{folder} 不为空。\nkt 不会写入已有其他文件的文件夹。\n请指定其他文件夹。",
+    ),
+    "train.other_experts": (
+        "The experts in {path} are not those of {model}.\nTheir number or sizes differ.\nGive kt_weight_path a checkpoint of the same model, as kt quant writes one.",
+        "{path} 中的专家不属于 {model}。\n其数量或尺寸不同。\n请将 kt_weight_path 设为同一模型的检查点，例如由 kt quant 写出的。",
+    ),
+    "train.frozen_experts": (
+        "kt_weight_path names other experts, and finetuning_type {type} trains the experts themselves.\nTheir checkpoint would not be the model's.\nTake out kt_weight_path, or train with finetuning_type lora.",
+        "kt_weight_path 指定了其他专家，而 finetuning_type {type} 会训练专家本身。\n所得检查点将不属于该模型。\n请去掉 kt_weight_path，或使用 finetuning_type lora。",
+    ),
+    "train.not_taken": (
+        "transformers does not take one of the settings.\n{reason}\nCorrect it in the file; docs/sft.md lists all of them.",
+        "transformers 不接受其中一项设置。\n{reason}\n请在文件中更正；全部设置见 docs/sft.md。",
+    ),
+    "train.empty_folder": (
+        "No data is in {folder}.\nFiles with rows end in {known}.\nCheck dataset.",
+        "{folder} 中没有数据。\n数据文件以 {known} 结尾。\n请检查 dataset。",
+    ),
+    "train.hub_dataset": (
+        "The data set {name} cannot be had from the hub.\n{reason}\nDownload it, and give its folder as dataset.",
+        "无法从 Hub 获取数据集 {name}。\n{reason}\n请自行下载，并将其文件夹作为 dataset。",
+    ),
+    "train.needs_pyarrow": (
+        "{file} needs the package pyarrow.\nParquet and Arrow files are read by it.\nInstall it: pip install pyarrow",
+        "读取 {file} 需要软件包 pyarrow。\nParquet 与 Arrow 文件由其读取。\n请安装：pip install pyarrow",
+    ),
+    "train.bad_table": (
+        "{file} cannot be read.\n{reason}\nCopy or download it again.",
+        "无法读取 {file}。\n{reason}\n请重新复制或下载。",
+    ),
+    "train.needs_report": (
+        "report_to names {name}, which is not installed or not known.\nInstalled here: {known}.\nInstall its package, or take it out of report_to.",
+        "report_to 指定的 {name} 未安装或无法识别。\n已安装：{known}。\n请安装对应软件包，或从 report_to 中去掉。",
+    ),
+    "train.no_folder": (
+        "output_dir {folder} cannot be written.\n{reason}\nName another folder.",
+        "无法写入 output_dir {folder}。\n{reason}\n请指定其他文件夹。",
+    ),
+    "train.no_others": (
+        "The adapter in {folder} adds to experts alone.\nThere is nothing else to write.\nLeave --part out.",
+        "{folder} 中的适配器只修改专家。\n没有其他内容可写。\n请去掉 --part。",
     ),
     "train.no_experts": (
         "The adapter in {folder} has no additions to experts.\nKTransformers' pair is for those.\nUse the folder as it is: PEFT reads it.",

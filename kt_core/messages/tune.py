@@ -10,6 +10,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "tune.examples": ("kt tune demo\nkt tune demo --forget", "kt tune demo\nkt tune demo --forget"),
     "tune.repeats": ("Requests of each kind in a trial; default: 2", "每次试验中各类请求的次数；默认为 2"),
+    "tune.deferral": (
+        "On a GPU, also try leaving 1 or 2 experts of a token to the next layer, which changes answers; default: not tried",
+        "在 GPU 上还尝试将每个 token 的 1 或 2 个专家推迟到下一层（会改变回答）；默认不尝试",
+    ),
     "tune.forget": ("Forget what was found for the model", "忘记为该模型找到的设置"),
     "tune.forgotten": ("Plans of {name} are kt's own again.", "{name} 的计划恢复为 kt 自身的设置。"),
     "tune.unknown": ("Nothing was found for {name} on this machine.", "本机没有为 {name} 找到过设置。"),

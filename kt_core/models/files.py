@@ -15,6 +15,7 @@ from kt_core.types import ModelFiles
 _PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
 CONFIG = "config.json"  # of a Hugging Face folder
+_CACHED, _SNAPSHOTS = "models--", "snapshots"
 _REPOSITORY = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<model>\w[\w.-]*)(?<!\.gguf)")
 
 
@@ -41,6 +42,22 @@ def holds_model(folder: Path) -> bool:
     return any(folder.glob("*.gguf")) or (folder / CONFIG).is_file()
 
 
+def called(folder: Path) -> str:
+    """A model folder's name; in the cache of Hugging Face's programs (models--OWNER--NAME/snapshots/COMMIT) the repository's."""
+    place = folder.parent.parent.name
+    if folder.parent.name == _SNAPSHOTS and place.startswith(_CACHED):
+        return place.rpartition("--")[2]
+    return folder.name
+
+
+def snapshots(folder: Path) -> list[Path]:
+    """What a folder of that cache holds, the newest first; nothing for another folder."""
+    below = folder / _SNAPSHOTS
+    if not folder.name.startswith(_CACHED) or not below.is_dir():
+        return []
+    return sorted(below.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
+
+
 def repository(name: str) -> str:
     """The last word of a name that has the form of a hub's repository, as in owner/model; empty for others."""
     match = _REPOSITORY.fullmatch(name)
@@ -52,6 +69,12 @@ def near(name: str, known: Iterable[str]) -> str:
     folded = {k.casefold(): k for k in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
     return t("output.comma").join(folded[c] for c in close)
+
+
+def stem(name: str) -> str:
+    """What the parts of a split GGUF model are called in common; another name as it is."""
+    match = _PART.match(name)
+    return match["stem"] if match else name
 
 
 def _from_file(path: Path, name: str) -> ModelFiles:
@@ -76,7 +99,7 @@ def _parts(path: Path) -> list[Path]:
 
 def _only_gguf(folder: Path) -> Path:
     files = sorted(folder.glob("*.gguf"))
-    models = {(m["stem"] if (m := _PART.match(f.name)) else f.name): f for f in reversed(files)}
+    models = {stem(f.name): f for f in reversed(files)}
     if not models:
         raise BadData("models.empty_folder", path=folder)
     if len(models) > 1:
@@ -93,6 +116,10 @@ def _shards(folder: Path) -> list[Path]:
             raise BadData("models.missing_files", path=folder, missing=", ".join(missing[:5]), count=len(missing))
         return [folder / s for s in shards]
     files = sorted(folder.glob("*.safetensors"))
+    if none := [
+        shown(file.name) for file in files if not is_file(file)
+    ]:  # links to nowhere; and pipes, which never end
+        raise BadData("models.missing_files", path=folder, missing=", ".join(none[:5]), count=len(none))
     if not files and (any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))):
         raise Unsupported("models.pickle", path=folder)
     if not files:

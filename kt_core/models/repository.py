@@ -7,7 +7,7 @@ its name only when its content was right, so a pull that was killed goes on with
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
@@ -27,6 +27,7 @@ ATTEMPTS = 4  # at a download, each of which goes on where the last one stopped;
 _BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken")  # tokenizers, templates and settings beside the shards
 _MOST_BESIDE = 1 << 26  # bytes of such a file
 _CHUNK = 1 << 20
+Fill = Callable[[Path], Sequence[File]]  # brings files into a folder, and says what they are
 OK, MISSING, SIZE, CONTENT, UNKNOWN = "ok", "missing", "size", "content", "unknown"
 
 
@@ -73,54 +74,80 @@ def find(name: str, include: Sequence[str] = (), exclude: Sequence[str] = ()) ->
     with remote.connected(repo, store.models_dir()) as client:
         revision, listed = remote.listing(client, repo)
     if include:
-        wanted = [file for file in listed if _matches(file, include)]
+        wanted = [file for file in listed if matches(file.name, include)]
     else:
         wanted = remote.chosen(repo, listed, quant)
         if not wanted[0].name.endswith(".gguf"):
-            wanted += [file for file in listed if _belongs(file) and file not in wanted]
-    wanted = sorted((file for file in wanted if not _matches(file, exclude)), key=lambda file: file.name)
+            wanted += [
+                file for file in listed if belongs(file.name) and file.size <= _MOST_BESIDE and file not in wanted
+            ]
+    wanted = sorted((file for file in wanted if not matches(file.name, exclude)), key=lambda file: file.name)
     if not wanted:
         raise NotFound("repository.nothing_left", name=name, patterns=" ".join([*include, *exclude]))
     model = repo.partition("/")[2]
     return Repository(repo, revision, f"{model}-{quant}" if quant else model, tuple(wanted))
 
 
-def _matches(file: File, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(file.name, pattern) for pattern in patterns)
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def _belongs(file: File) -> bool:
-    return "/" not in file.name and Path(file.name).suffix in _BESIDE and file.size <= _MOST_BESIDE
+def belongs(name: str) -> bool:
+    """Whether a file of that name goes along with weights."""
+    return "/" not in name and name[:1] != "." and Path(name).suffix in _BESIDE
 
 
 def pull(found: Repository, progress: Progress) -> ModelFiles:
     """Download what is not there yet. Raises KTError when another model has the name, DoesNotFit when the disk is too
     full, BadData for wrong content, EnvironmentProblem for a hub that does not give it."""
-    target = store.models_dir() / found.folder
+
+    def fill(partial: Path) -> Sequence[File]:
+        _fetch(found.repo, found.revision, found.files, partial, progress)
+        return found.files
+
+    origin = {"repo": found.repo, "revision": found.revision}
+    return take(found.folder, found.repo, origin, found.bytes, fill, progress)
+
+
+def take(folder: str, name: str, origin: Mapping[str, str], size: int, fill: Fill, progress: Progress) -> ModelFiles:
+    """A new model of the store, whose files `fill` puts into the folder that it is given, unless it is there; the first word of
+    `origin` tells it from others of its name. Raises KTError when another model has the name, DoesNotFit."""
+    target, first = store.models_dir() / folder, next(iter(origin))
     try:
-        with store.lock(found.folder, progress):
+        with store.lock(folder, progress):
             if not target.exists():
-                partial = store.models_dir() / ".partial" / found.folder
-                _check_disk(found, partial)
-                _fetch(found.repo, found.revision, found.files, partial, progress)
-                manifest = {"repo": found.repo, "revision": found.revision, "files": [asdict(f) for f in found.files]}
+                if registry.find(folder):
+                    raise KTError("repository.taken", name=name, folder=target)
+                partial = store.models_dir() / ".partial" / folder
+                check_disk(name, partial, size)
+                files = fill(partial)
+                _keep(partial, {Path(file.name).name for file in files})
+                manifest = {**origin, "files": [asdict(file) for file in files]}
                 (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
                 partial.replace(target)
-            elif _manifest(target).get("repo") != found.repo:
-                raise KTError("repository.taken", name=found.repo, folder=target)
+            elif _manifest(target).get(first) != origin[first]:
+                raise KTError("repository.taken", name=name, folder=target)
     except OSError as error:
         reason = error.strerror or error
-        raise KTError("models.disk_failed", name=found.repo, folder=store.models_dir(), reason=reason) from error
-    return local_files(target, found.folder)
+        raise KTError("models.disk_failed", name=name, folder=store.models_dir(), reason=reason) from error
+    return local_files(target, folder)
 
 
-def _check_disk(found: Repository, partial: Path) -> None:
+def _keep(partial: Path, names: Set[str]) -> None:
+    """Leave out what an ended pull from somewhere else has left there."""
+    for place in partial.iterdir():
+        if place.name not in names:
+            shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
+
+
+def check_disk(name: str, partial: Path, size: int) -> None:
+    """Raises DoesNotFit where the disk has no room for so many bytes, of which some may be in `partial` already."""
     partial.mkdir(parents=True, exist_ok=True)
     there = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
-    free, needed = shutil.disk_usage(partial).free, found.bytes - there
+    free, needed = shutil.disk_usage(partial).free, size - there
     if free < needed:
         sizes = {"needed": f"{needed / 2**30:.2f} GiB", "free": f"{free / 2**30:.2f} GiB"}
-        raise DoesNotFit("models.disk_full", name=found.repo, folder=store.models_dir(), **sizes)
+        raise DoesNotFit("models.disk_full", name=name, folder=store.models_dir(), **sizes)
 
 
 def _fetch(repo: str, revision: str, wanted: Sequence[File], folder: Path, progress: Progress) -> None:
@@ -206,13 +233,34 @@ def repair(name: str, broken: Sequence[str], progress: Progress) -> None:
         return
     manifest = _manifest(folder)
     wanted = [file for file in _published(folder) if Path(file.name).name in broken]
+
+    def fill(partial: Path) -> Sequence[File]:
+        _fetch(str(manifest["repo"]), str(manifest["revision"]), wanted, partial, progress)
+        return wanted
+
+    mend(name, broken, fill, progress)
+
+
+def mend(name: str, broken: Sequence[str], fill: Fill, progress: Progress) -> None:
+    """Replace these files of a pulled model by what `fill` brings. Raises BadData where that is not what was taken at first."""
+    folder = _folder(name)
     partial = store.models_dir() / ".partial" / folder.name
     with store.lock(folder.name, progress):
         partial.mkdir(parents=True, exist_ok=True)
-        _fetch(str(manifest["repo"]), str(manifest["revision"]), wanted, partial, progress)
-        for file in wanted:
-            (partial / Path(file.name).name).replace(folder / Path(file.name).name)
+        fill(partial)
+        for file in _published(folder):
+            last = Path(file.name).name
+            if last not in broken:
+                continue
+            if state(partial / last, file) not in (OK, UNKNOWN):
+                raise BadData("repository.wrong_content", name=name, file=last)
+            (partial / last).replace(folder / last)
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def origin(name: str) -> Mapping[str, Any]:
+    """Where a pulled model came from: `repo`, `package` or `path`; nothing for one that kt did not take."""
+    return _manifest(_folder(name))
 
 
 def _folder(name: str) -> Path:

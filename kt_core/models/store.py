@@ -15,7 +15,7 @@ from kt_core.errors import BadData, DoesNotFit, KTError, NotFound, UsageError
 from kt_core.messages import t
 from kt_core.models import catalogue, registry
 from kt_core.models.download import fetch, sha256
-from kt_core.models.files import holds_model, local_files, near, repository
+from kt_core.models.files import called, holds_model, local_files, near, repository, snapshots
 from kt_core.models.registry import Entry
 from kt_core.types import ModelFiles, Progress
 
@@ -43,14 +43,36 @@ def models_dir() -> Path:
         raise UsageError("models.no_user", folder=named, reason=error) from None
 
 
+def searched() -> list[Path]:
+    """Other folders in which models are looked for, as the setting paths.searched has them; some may not be there now."""
+    return [paths.expanded(word.strip()) for word in config.get("paths.searched").split(",") if word.strip()]
+
+
 def list_models() -> tuple[Pulled, ...]:
-    """Every model in the store, by name. Folders without a model are left out. Raises KTError for an unreadable folder."""
-    root = models_dir()
-    try:
-        folders = sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != ".") if root.is_dir() else []
-        return tuple(Pulled(p.name, p, _bytes(p)) for p in folders if holds_model(p))
-    except OSError as error:
-        raise KTError("models.unreadable", folder=root, reason=error.strerror or error) from error
+    """Every model in the store, by name, then those of the other folders that are searched; the first of a name counts.
+    Folders without a model are left out. Raises KTError for an unreadable folder."""
+    found: dict[str, Path] = {}
+    for root in (models_dir(), *searched()):
+        try:
+            below = _folders(root)
+            deeper = [folder for parent in below for folder in _folders(parent)] if root != models_dir() else []
+            cached = [folder for parent in below for folder in snapshots(parent)]
+            for folder in filter(holds_model, (*below, *deeper, *cached)):
+                found.setdefault(called(folder), folder)
+        except OSError as error:
+            raise KTError("models.unreadable", folder=root, reason=error.strerror or error) from error
+    return tuple(Pulled(name, folder, _bytes(folder)) for name, folder in found.items())
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != ".") if root.is_dir() else []
+
+
+def unfinished() -> dict[str, int]:
+    """Downloads that were ended and that a pull goes on with: name -> bytes that are there."""
+    folder = models_dir() / ".partial"
+    names = _folders(folder) if folder.is_dir() else []
+    return {place.name: size for place in names if (size := _bytes(place))}
 
 
 def path(name: str) -> Path | None:
@@ -110,6 +132,8 @@ def remove(name: str) -> Path:
     folder = path(name)
     if folder is None:
         raise not_pulled(name)
+    if folder.parent != models_dir():
+        raise KTError("models.only_searched", folder=folder)
     doomed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
     try:
         if folder.is_symlink():

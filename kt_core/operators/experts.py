@@ -6,6 +6,7 @@ how it keeps its parameters (`transformers.integrations.moe.use_experts_implemen
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from kt_core.operators.base import Operator
 from kt_core.operators.linear import check_shape
 from kt_core.weights import Matrix
 
+PIECE_BYTES = 1 << 28  # of experts that are packed before the pages of the file that they came from are given back
+
 
 class Experts(Operator):
     """Replaces the module named `experts` of any family whose activation has a kernel."""
@@ -33,7 +36,7 @@ class Experts(Operator):
         if getattr(module, "has_post_expert_norm", False):
             return t("inject.experts_norm", cls=name)
         try:
-            _gating(module)
+            gating(module)
         except Unfit:
             known = ", ".join(kernels.ACTIVATIONS)
             return t("inject.activation", cls=name, activation=getattr(config, "hidden_act", None), known=known)
@@ -42,7 +45,9 @@ class Experts(Operator):
     def load(self) -> None:
         experts = self._stored()
         self.kernel = self._kernel()
-        self.kernel.load_all(experts)
+        for first, part in _pieces(experts):
+            self.kernel.load_all(part, first)
+            self.weights.forget_pages()  # a layer of a large model has gigabytes, which would count twice meanwhile
 
     def _stored(self) -> list[tuple[Any, ...]]:
         """Every expert as kernels.Experts.load takes it. Raises BadData for one that is not as the configuration says."""
@@ -62,7 +67,7 @@ class Experts(Operator):
 
     def _kernel(self, elsewhere: torch.Tensor | None = None) -> kernels.Experts:
         """Without weights; its sizes are those that _stored has found all experts to have."""
-        activation, limit, alpha = _gating(self.orig_module)
+        activation, limit, alpha = gating(self.orig_module)
         return kernels.Experts(self.num_experts, *self._sizes(), activation, limit, alpha, elsewhere)
 
     def _sizes(self) -> tuple[int, int]:
@@ -100,6 +105,14 @@ class Experts(Operator):
         return self.kernel(hidden, ids, weights.float())
 
 
+def _pieces(experts: list[tuple[Any, ...]]) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+    """(the first one's number, experts that follow each other): few bytes together, but work for all threads."""
+    each = sum(matrix.data.nbytes for matrix in experts[0] if isinstance(matrix, Matrix)) if experts else 0
+    count = max(1, PIECE_BYTES // max(1, each))
+    for first in range(0, len(experts), count):
+        yield first, experts[first : first + count]
+
+
 def _split(both: torch.Tensor, concatenated: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """gate and up of a fused last dimension."""
     if not concatenated:
@@ -119,7 +132,7 @@ class Unfit(Exception):
     """No kernel computes what the module does between gate, up and down."""
 
 
-def _gating(module: Any) -> tuple[str, float | None, float]:
+def gating(module: Any) -> tuple[str, float | None, float]:
     """The kernel's activation, limit and alpha that compute what the module does. Raises Unfit.
 
     Families name, clamp and round in their own ways, so the module itself is asked, with numbers from far

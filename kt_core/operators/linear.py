@@ -30,7 +30,7 @@ class Linear(Operator):
         check_shape(name, matrix, self.orig_module.out_features, self.orig_module.in_features)
         has_bias = self.orig_module.bias is not None
         self.bias = self.weights.tensor(f"{self.key}.bias") if has_bias else None
-        self.kernel = kernels.Linear(matrix, self.bias)
+        self.kernel = kernels.Linear(matrix, self.bias, between=self.weights.forget_pages)  # a head has gigabytes too
 
     @property
     def weight(self) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kt_core.errors import DoesNotFit, Unsupported, UsageError
 from kt_core.machine import CORES, FAST_CORES, default_threads, hardware
+from kt_core.machine import profile as ceilings
 from kt_core.messages import t
 from kt_core.models import spec as model_spec
 from kt_core.plan import cache, devices, disk, gpus, memory, method, speed
@@ -20,13 +21,13 @@ __all__ = ["KERNEL_FORMATS", "check_download", "make_plan"]
 # The kernels' own list must be the same; a test compares.
 KERNEL_FORMATS = (
     "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
-    "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "IQ4_K", "MXFP4",
     "FP8_BLOCK", "FP8_CHANNEL", "MXFP8", "MXFP4_HF", "NVFP4", "INT4", "GPTQ", "AWQ", "INT8_CHANNEL",
 )  # fmt: skip
 DTYPES = ("float32",)
 OVERRIDES = (
-    "tier", "threads", "cpus", "pools", "nodes", "context", "max_running", "kv_dtype", "cache_tokens", "prefix_disk", "dtype",
-    "rules", "force", "method", "devices", *devices.WISHES,
+    "tier", "threads", "cpus", "pools", "nodes", "context", "max_running", "kv_dtype", "cache_tokens", "prefix_host", "prefix_disk",
+    "dtype", "rules", "force", "record", "method", "devices", "adapters", *devices.WISHES,
 )  # fmt: skip
 MOST_THREADS = 4096  # as the setting inference.threads; the largest machines have fewer CPUs
 MOST_POOLS = 64  # groups of a kernel pool; a machine with more nodes runs as one
@@ -56,10 +57,12 @@ def make_plan(
     if unknown:
         raise UsageError("plan.unknown_override", names=", ".join(unknown), known=", ".join(OVERRIDES))
     _check_formats(files, spec)
+    adapters = int(wishes.get("adapters", 0))  # their bytes
+    machine = replace(machine, memory_available=max(0, machine.memory_available - adapters))
     way, tier = method.method(spec, wishes), _tier(machine, wishes)
     kv_dtype = cache.kv_dtype(spec.formats, wishes)
     wishes |= _of_nodes(machine, wishes)
-    threads = _threads(machine, wishes)
+    threads = _with_smt(_threads(machine, wishes), machine, profile)
     context_wished, tokens, force = (
         _wished_context(spec, files.name, wishes),
         _tokens(wishes),
@@ -68,26 +71,41 @@ def make_plan(
     wanted = gpus.Wanted(context_wished, tokens, force, wishes, engine)
     link = _link(machine, spec, threads.value, profile)
     where, placed = gpus.place(machine, spec, kv_dtype.value, wanted, link)
+    cache.check_place(kv_dtype.value, where)
     threads = _spared(threads, placed)
     cpus = _cpus(machine, threads.value, wishes)
     context = placed.context if placed else _context(machine, spec, files.name, kv_dtype.value, wanted)
     running = cache.max_running(threads.value, _sequences(wishes))
     sizes = (context.value, kv_dtype.value, running.value, wanted.cache_tokens)
     room = placed.cache if placed else cache.cache(machine, spec, *sizes)
-    parts = memory.parts(spec)
+    parts = memory.parts(spec, context.value)
     parts |= {"weights": parts["weights"] - placed.moved} if placed else {"cache": room.value}
+    parts |= {"adapters": adapters} if adapters else {}
+    host = [disk.prefix_host(wishes, machine.memory_available - sum(parts.values()), room.value)] if placed else []
+    parts |= {"prefixes": host[0].value} if host else {}
     pools = _beyond(machine, _pools(machine, threads.value, cpus.value, wishes), parts["weights"])
     decisions = [way, tier, threads, cpus, pools, where]
     decisions += [*(placed.decisions if placed else []), context, running, kv_dtype, room]
-    decisions += [disk.prefix_disk(wishes, disk_free, room.value), _dtype(wishes), _rules(wishes)]
-    if wishes.get("force"):
-        decisions.append(Decision("force", True, t("plan.forced"), "user"))
+    decisions += [*host, disk.prefix_disk(wishes, disk_free, room.value), _dtype(wishes), _rules(wishes)]
+    decisions += _asked(wishes, placed)
     needed = {"cpu": sum(parts.values())} | (placed.device_bytes if placed else {})
     # Portable kernels compute so slowly that memory's rate says nothing
     scalar = tier.value == "scalar"
     predicted = {} if scalar else speed.predict(machine, spec, threads.value, profile, placed)
     settings, on_gpus = ServerSettings(served_name=files.name), placed.parts if placed else {}
     return Plan(files, spec, tuple(decisions), needed, settings, predicted, parts, on_gpus)
+
+
+def _asked(wishes: Mapping[str, Any], placed: gpus.Placed | None) -> list[Decision]:
+    """What stands in a plan only where the user asks for it."""
+    asked = []
+    if not placed and wishes.get("chunk") is not None:
+        asked.append(Decision("chunk", _positive("chunk", wishes["chunk"]), t("plan.chosen"), "user"))
+    if wishes.get("record"):
+        asked.append(Decision("record", True, t("plan.chosen"), "user"))
+    if wishes.get("force"):
+        asked.append(Decision("force", True, t("plan.forced"), "user"))
+    return asked
 
 
 def _link(machine: Machine, spec: ModelSpec, threads: int, profile: MachineProfile | None) -> Link | None:
@@ -190,6 +208,17 @@ def _threads(machine: Machine, wishes: Mapping[str, Any]) -> Decision:
     return Decision("threads", threads, reason, "user")
 
 
+def _with_smt(threads: Decision, machine: Machine, measured: MachineProfile | None) -> Decision:
+    """A virtual machine may show two threads of a core as two cores: what was measured of that, or that nothing was. The
+    number stays: which CPUs share a core is not known, and threads of one core wait for memory together."""
+    if machine.smt != "unknown" or threads.source == "user":
+        return threads
+    known = measured.measured if measured else 0.0
+    found = ceilings.threads_a_core(measured, len(machine.allowed_cpus)) if measured and known else None
+    key = {1: "plan.smt_one", 2: "plan.smt_two", None: "plan.smt_unknown"}[found]
+    return replace(threads, reason=t(key, reason=threads.reason))
+
+
 def _cpus(machine: Machine, threads: int, wishes: Mapping[str, Any]) -> Decision:
     """Pin only when every usable CPU gets one thread: two servers that each use a part must not share cores."""
     allowed = machine.allowed_cpus
@@ -243,8 +272,7 @@ def _pools(machine: Machine, threads: int, cpus: list[int] | None, wishes: Mappi
 def _beyond(machine: Machine, pools: Decision, weights: int) -> Decision:
     """The pools, where a node is smaller than its part of the weights with that said: they are bound to it as a preference, so
     the rest goes to other nodes."""
-    threads = sum(pool["threads"] for pool in pools.value)
-    parts = {pool["node"]: weights * pool["threads"] // threads for pool in pools.value if pool["node"] is not None}
+    parts = memory.by_node(pools.value, weights)
     small = [node for node, part in parts.items() if 0 < machine.numa_nodes[node].memory < part]
     if not small:
         return pools

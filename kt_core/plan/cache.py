@@ -37,6 +37,12 @@ def kv_dtype(formats: Mapping[str, int], wishes: Mapping[str, Any]) -> Decision:
     return Decision("kv_dtype", wished, t("plan.chosen"), "user")
 
 
+def check_place(dtype: str, where: Decision) -> None:
+    """Raises Unsupported for a type that only GPUs keep, where none is used; `where` is the decision on devices."""
+    if dtype in memory.ON_GPUS and not where.value:
+        raise Unsupported("plan.kv_dtype_gpu", dtype=dtype, reason=where.reason)
+
+
 def max_running(threads: int, wished: int | None) -> Decision:
     if wished is not None:
         return Decision("max_running", wished, t("plan.chosen"), "user")

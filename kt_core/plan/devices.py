@@ -15,9 +15,9 @@ LEAST_CAPABILITY = 8.0  # of NVIDIA's: the first with bfloat16
 # Of what is free on a card: the allocator's pieces leave gaps
 USABLE_SHARE = 0.95
 SINGLE, TENSOR, PIPELINE = "single", "tensor", "pipeline"
-# Wishes that say nothing without a GPU
+# Wishes that say nothing without a GPU, but for chunk, which limits the CPU's steps too
 WISHES = (
-    "gpu_experts", "gpu_experts_ratio", "vram_share", "vram_budget", "placement", "expert_statistics",
+    "gpu_experts", "gpu_experts_ratio", "vram_share", "vram_budget", "placement", "expert_statistics", "moving",
     "prefill_threshold", "chunk", "deferred", "tensor", "pipeline",
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ def candidates(machine: Machine, wishes: Mapping[str, Any], engine: Engine) -> t
 
 
 def _about_gpus(wishes: Mapping[str, Any]) -> bool:
-    return any(wishes.get(name) is not None for name in WISHES)
+    return any(wishes.get(name) is not None for name in WISHES if name != "chunk")
 
 
 def _names(kind: str, count: int) -> list[str]:
@@ -85,7 +85,7 @@ def _asked_for(wished: str, found: list[tuple[str, Gpu]], known: list[str]) -> t
     return [(name, usable[name]) for name in names], t("plan.chosen")
 
 
-def layout(spec: ModelSpec, count: int, wishes: Mapping[str, Any]) -> Decision:
+def layout(spec: ModelSpec, count: int, wishes: Mapping[str, Any], engine: Engine) -> Decision:
     """How `count` GPUs share the model: each a part of every layer, or each a run of layers.
 
     Raises UsageError for a wish that does not go with the count or the model's heads.
@@ -97,6 +97,8 @@ def layout(spec: ModelSpec, count: int, wishes: Mapping[str, Any]) -> Decision:
         return Decision("layout", SINGLE, t("gpus.layout_single"), "machine")
     if pipeline > 1:
         return Decision("layout", PIPELINE, t("plan.chosen"), "user")
+    if not engine.tensor:
+        return Decision("layout", PIPELINE, t("gpus.layout_pipeline", count=count), "machine")
     split = spec.heads % count == 0 and spec.kv_heads % count == 0
     latent = any(part.kind == "latent" for part in spec.cache)
     if tensor > 1 and spec.heads % count:

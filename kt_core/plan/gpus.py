@@ -15,13 +15,14 @@ from kt_core.plan.streaming import Link
 from kt_core.types import Decision, Gpu, Machine, ModelSpec
 
 # Parts that every token goes through, but the embedding, of which it takes a row; a head that is the embedding counts as it
-RESIDENT = ("attention", "shared", "dense", "head", "other")
+RESIDENT = ("attention", "shared", "dense", "head", "vision", "other")
 RUNTIME_BYTES = 640 << 20  # of a GPU: its context and the libraries' work space, 0.3 to 0.6 GB as reported, and graphs
 CHUNK = 2048  # tokens of a prompt step, as on the CPU
 STREAMED_CHUNK = 4096  # where layers are streamed: the more tokens, the less the copies count
 MOST_CHUNK = 65536
 ROW_NUMBERS = 16  # vectors as wide as the hidden state that a token of a step takes on a GPU
-PLACEMENTS = ("uniform", "frequency", "front-loading", "random")
+DYNAMIC = "dynamic"  # the CPU has all experts, and those on the GPU change
+PLACEMENTS = ("uniform", "frequency", "front-loading", "random", DYNAMIC)
 _GIB = 2**30
 
 
@@ -75,7 +76,7 @@ class Room:
     def rows(self) -> int:
         spec = self.spec
         rows = 2 * self.chunk * (ROW_NUMBERS * spec.hidden + 4 * spec.experts_per_token * spec.expert_width)
-        return max(rows, self.engine.work - RUNTIME_BYTES)
+        return max(rows, self.engine.work - RUNTIME_BYTES) + memory.image_bytes(spec)
 
     @property
     def layer(self) -> int:
@@ -105,10 +106,12 @@ class Room:
         part = self.share if self.layout == devices.PIPELINE else 1 / self.count
         return int(cache_bytes(self.spec, tokens, self.dtype) * part)
 
-    def parts(self, tokens: int, experts: int) -> dict[str, int]:
+    def parts(self, tokens: int, experts: int, moving: bool = False) -> dict[str, int]:
+        """What lies there, by name, with so many experts of each layer, which may be others later."""
+        streamed = 1 - (0 if moving or not self.engine.embedding else experts / max(1, self.spec.experts))
         held = {"weights": self.weights, "experts": experts * self.row_of_experts, "cache": self.cache(tokens)}
         held |= {"rows": self.rows, "runtime": RUNTIME_BYTES}
-        return held | ({"layer": self.layer} if self.layer else {})
+        return held | ({"layer": int(self.layer * streamed)} if self.layer else {})
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,12 @@ def part_bytes(spec: ModelSpec, part: str, engine: Engine = WHOLE) -> int:
     """A part of a model as a GPU holds it: in its stored form where GPUs compute with that, else in bfloat16."""
     stored, count = spec.bytes_by_part.get(part, 0), spec.parameters_by_part.get(part, 0)
     plain = 2 * count or stored
-    return min(stored, plain) if spec.method in engine.stored else plain
+    return min(stored, plain) if as_stored(spec, part, engine) else plain
+
+
+def as_stored(spec: ModelSpec, part: str, engine: Engine) -> bool:
+    """Whether a GPU computes with that part of a model as it is stored."""
+    return spec.method in engine.stored or (part == "experts" and streaming.form(spec) in engine.packed)
 
 
 def expert_bytes(spec: ModelSpec, engine: Engine = WHOLE) -> float:
@@ -168,7 +176,8 @@ def place(
     found, reason = devices.candidates(machine, wishes, wanted.engine)
     if not found:
         return Decision("devices", [], _without(reason, wishes), "user" if wishes.get("devices") else "machine"), None
-    found = found[: wanted.engine.most]
+    several = "," in str(wishes.get("devices") or "") or max(wishes.get("pipeline") or 1, wishes.get("tensor") or 1) > 1
+    found = found[: wanted.engine.asked if several else wanted.engine.most]
     count = devices.wished_count(wishes, len(found))
     asked = bool(wishes.get("devices") or count or _wished_experts(spec, wishes))
     must = _experts_beyond(machine, spec, wanted.engine)
@@ -224,7 +233,7 @@ def _room(
     """The smallest of the GPUs, with the decisions that do not depend on the experts; `must` of each layer lie there."""
     wishes = wanted.wishes
     budgets = [devices.budget(gpu, wishes) for _, gpu in chosen]
-    layout = devices.layout(spec, len(chosen), wishes)
+    layout = devices.layout(spec, len(chosen), wishes, wanted.engine)
     size = min(budgets, key=lambda budget: (budget.lasting, budget.whole))
     threshold = streaming.threshold(spec, wishes, link, wanted.engine)
     chunk = _chunk(threshold.value, wishes)
@@ -263,13 +272,17 @@ def _placed(chosen: list[tuple[str, Gpu]], room: Room, decisions: list[Decision]
     cache = Decision("cache", size, reason, "user" if wanted.cache_tokens else "machine")
     stored = sum(spec.bytes_by_part.get(part, 0) for part in resident(spec, room.engine))
     routed = spec.bytes_by_part.get("experts", 0)
-    moved = stored + (routed * experts.value // spec.experts if spec.experts else routed)
+    ways = _ways(spec, wanted.wishes, room.engine)
+    if ways[0].value == DYNAMIC and must:
+        ways[0] = Decision("placement", "uniform", t("gpus.moving_no_ram", must=must), "machine")
+    left = ways[0].value == DYNAMIC and experts.value < spec.experts
+    moved = stored + (0 if left else routed * experts.value // spec.experts if spec.experts else routed)
     layout, sizes, threshold, chunk = decisions
     if experts.value == spec.experts and threshold.source != "user":
         threshold = Decision(threshold.name, None, t("gpus.stream_nothing"), "machine")
-    decisions = [layout, sizes, experts, *_ways(spec, wanted.wishes, room.engine), threshold, chunk]
+    decisions = [layout, sizes, experts, *ways, threshold, chunk]
     room = replace(room, streams=threshold.value is not None)
-    parts = {name: room.parts(tokens, experts.value) for name in names}
+    parts = {name: room.parts(tokens, experts.value, left) for name in names}
     return Placed(
         names, tuple(gpu for _, gpu in chosen), decisions, context, cache, parts, moved, experts.value, room.engine
     )
@@ -324,7 +337,7 @@ def _experts(room: Room, tokens: int, wanted: Wanted) -> Decision:
             raise DoesNotFit("gpus.experts_many", count=count, fits=most, each=_gib(row), space=_gib(max(0, space)))
         return Decision("gpu_experts", count, t("plan.chosen"), "user")
     key = "gpus.experts_all" if most == spec.experts else "gpus.experts"
-    form = t("gpus.stored" if spec.method in room.engine.stored else "gpus.bfloat16")
+    form = t("gpus.stored" if as_stored(spec, "experts", room.engine) else "gpus.bfloat16")
     why = t(key, count=most, experts=spec.experts, each=_gib(row), space=_gib(max(0, space)), form=form)
     return Decision("gpu_experts", most, why, "machine")
 
@@ -350,6 +363,7 @@ def _check_memory(machine: Machine, placed: Placed, spec: ModelSpec, must: int, 
 def _ways(spec: ModelSpec, wishes: Mapping[str, Any], engine: Engine) -> list[Decision]:
     """Which experts lie on the GPU, and how many of a token a layer may leave to the next."""
     wished, statistics = wishes.get("placement"), wishes.get("expert_statistics")
+    wished = DYNAMIC if wishes.get("moving") else wished
     if wished is not None and wished not in PLACEMENTS:
         raise UsageError("gpus.bad_placement", value=wished, known=", ".join(PLACEMENTS))
     if wished == "frequency" and not statistics:

@@ -17,6 +17,7 @@ CONVERTED = {
     "MOE_INT4": ("INT4",),
     "AMXBF16": ("BF16",),
 }
+OLDER = {"RAWFP8": "FP8"}  # names that KTransformers has changed since
 NAMES = (*METHODS.values(), GGUF_METHOD, *CONVERTED)
 
 
@@ -27,10 +28,12 @@ def method(spec: ModelSpec, wishes: Mapping[str, Any]) -> Decision:
     wished = wishes.get("method")
     if wished is None:
         return Decision("method", own, t("plan.method_stored"), "model")
-    name = str(wished).upper()
+    given = str(wished).upper()
+    name = OLDER.get(given, given)
     if name not in NAMES:
         near = get_close_matches(name, NAMES, n=3, cutoff=0.5)
         raise UsageError("plan.unknown_method", name=wished, known=", ".join(near or NAMES))
     if name != own and stored not in CONVERTED.get(name, ()):
         raise Unsupported("plan.other_method", name=name, stored=own)
-    return Decision("method", name, t("plan.chosen"), "user")
+    reason = t("plan.chosen") if name == given else t("plan.method_renamed", old=given)
+    return Decision("method", name, reason, "user")

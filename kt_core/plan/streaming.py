@@ -30,9 +30,7 @@ def threshold(spec: ModelSpec, wishes: Mapping[str, Any], link: Link | None, eng
         if isinstance(wished, bool) or not isinstance(wished, int) or wished < 1:
             raise UsageError("plan.not_positive", name=name, value=wished)
         return Decision(name, wished, t("plan.chosen"), "user")
-    most_weights = max(spec.formats, key=lambda form: spec.formats[form], default="")
-    form = most_weights if spec.method == GGUF_METHOD else spec.method
-    if not spec.experts or form not in engine.streamed:
+    if not spec.experts or form(spec) not in engine.streamed:
         return Decision(name, None, t("gpus.stream_form"), "model")
     if link is None or not link.operations:
         return Decision(name, None, t("gpus.stream_unknown"), "machine")
@@ -42,6 +40,12 @@ def threshold(spec: ModelSpec, wishes: Mapping[str, Any], link: Link | None, eng
         return Decision(name, None, t("gpus.stream_slow", rate=f"{link.copies / 1e9:.0f}", most=most), "machine")
     value = min(most, max(LEAST, -(-tokens // STEP) * STEP))
     return Decision(name, value, t("gpus.stream", rate=f"{link.copies / 1e9:.0f}"), "machine")
+
+
+def form(spec: ModelSpec) -> str:
+    """The way most weights are stored: the method, or of a GGUF file the format."""
+    most = max(spec.formats, key=lambda name: spec.formats[name], default="")
+    return most if spec.method == GGUF_METHOD else spec.method
 
 
 def tokens_of(spec: ModelSpec, link: Link) -> int:

@@ -68,6 +68,13 @@ class Latent:
         rows = stored.data.reshape(self.heads, self.nope + self.value, -1)[:, self.nope :]
         return Matrix(stored.format, self.heads * self.value, stored.cols, rows.reshape(self.heads * self.value, -1))
 
+    def adapted(self, change: torch.Tensor) -> list[tuple[HeadLinear, HeadLinear]]:
+        """Its maps of heads, each with the one that it is once `change` is added to kv_b_proj's weight. Raises RuntimeError
+        for a change of another shape."""
+        parts = (self.projection.weight + change).to(torch.bfloat16).view(-1, self.nope + self.value, self.latent)
+        keys, values = parts[:, : self.nope].transpose(1, 2).contiguous(), parts[:, self.nope :].contiguous()
+        return [(self.up_keys, HeadLinear(keys)), (self.up_values, HeadLinear(values))]
+
     @contextmanager
     def exactly(self) -> Iterator[None]:
         """The module rounds the latent where this rounds queries and sums; meanwhile neither rounds anything."""

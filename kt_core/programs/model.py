@@ -1,6 +1,6 @@
 """From a transformers model with kt's operators in place to its program."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,9 +9,12 @@ from torch import nn
 from kt_core import kernels
 from kt_core.kernels.program import Norm, Rows, Source
 from kt_core.operators.embedding import Embedding
+from kt_core.operators.experts import Experts
+from kt_core.operators.linear import Linear
 from kt_core.programs import norm
 from kt_core.programs.code import Choices, Code
 from kt_core.programs.decoder import Layer
+from kt_core.programs.latent import Latent
 from kt_core.programs.rotary import Rotary
 from kt_core.programs.unfit import Unfit, kernel_of, only
 
@@ -30,6 +33,9 @@ class Program:
     head: kernels.Linear
     rotary: Rotary
     eos_ids: frozenset[int] = frozenset()  # tokens that end an answer
+    parts: dict[str, Any] = field(
+        default_factory=dict
+    )  # what modules that an adapter may change are in it, by their paths
 
     @property
     def vocab(self) -> int:
@@ -78,7 +84,20 @@ def read(model: Any, config: Any) -> Program:
     layers = [Layer(module, rotary, config) for module in modules]
     head = kernel_of(model, "lm_head")
     choices = [Choices()] * len(layers)
-    return Program(inner.embed_tokens, layers, choices, norm.read(inner.norm), head, rotary, _eos_ids(model))
+    parts = _parts(model, layers)
+    return Program(inner.embed_tokens, layers, choices, norm.read(inner.norm), head, rotary, _eos_ids(model), parts)
+
+
+def _parts(model: Any, layers: list[Layer]) -> dict[str, Any]:
+    """Linear layers but the head, experts, and latent attention in place of the projection that it absorbs."""
+    absorbed = {
+        id(layer.attention.projection): layer.attention for layer in layers if isinstance(layer.attention, Latent)
+    }
+    return {
+        path: absorbed.get(id(module), module.kernel)
+        for path, module in model.named_modules()
+        if isinstance(module, Linear | Experts) and path != "lm_head"
+    }
 
 
 def _eos_ids(model: Any) -> frozenset[int]:

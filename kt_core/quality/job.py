@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kt_core import paths
 from kt_core.errors import BadData, NotFound
 from kt_core.types import ModelFiles, Plan
 
@@ -63,7 +64,7 @@ class Question:
 def read_text(path: Path) -> str:
     """Raises NotFound or BadData."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = paths.text(path)
     except FileNotFoundError:
         raise NotFound("quality.no_file", path=path) from None
     except (OSError, ValueError) as error:

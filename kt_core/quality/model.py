@@ -15,6 +15,7 @@ from kt_core.engine.loader import build
 from kt_core.engine.runners import runner_for
 from kt_core.engine.step import Step
 from kt_core.engine.tokenizer import load_tokenizer
+from kt_core.engine.trial import try_out
 from kt_core.formats import gguf
 from kt_core.kernels.attention import Batch
 from kt_core.quality.job import Subject
@@ -38,6 +39,7 @@ class Model:
         header = gguf.read_model(subject.files.path) if subject.files.format == "gguf" else None
         self.tokenizer = load_tokenizer(subject.files, header)
         self.module = build(open_weights(subject.files, header), progress)
+        try_out(self.module)  # raises BadData for one that computes no numbers
         self.runner = runner_for(self.module, context, _DTYPES[settings["kv_dtype"]])
         self._pages = -(-context // self.runner.page)
         self.runner.allocate(self._pages)

@@ -11,8 +11,8 @@ from kt_core.quantise.methods import Scheme
 from kt_core.quantise.source import Source
 from kt_core.quantise.vocabulary import vocabulary
 
-# llama.cpp's numbers for what most of a file's tensors are.
-_FILE_TYPES = {"Q4_1": 3, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "GGUF_BF16": 32}
+# llama.cpp's numbers for what most of a file's tensors are; of IQ4_K ik_llama.cpp's.
+_FILE_TYPES = {"Q4_1": 3, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "GGUF_BF16": 32, "IQ4_K": 140}
 
 
 def layout(source: Source, job: Job, label: bytes) -> Layout:

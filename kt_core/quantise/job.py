@@ -11,10 +11,11 @@ from kt_core.errors import UsageError
 from kt_core.types import ModelFiles
 
 FOLDERS = ("int4", "int8", "fp8", "mxfp4", "bf16")  # a Hugging Face folder
-GGUF = ("Q4_K_M", "Q5_K_M", "Q4_1", "Q6_K", "Q8_0", "GGUF_BF16")  # a GGUF file
+GGUF = ("Q4_K_M", "Q5_K_M", "IQ4_K", "Q4_1", "Q6_K", "Q8_0", "GGUF_BF16")  # a GGUF file
 EXPERTS_ONLY = {"moe_int4": "int4", "moe_int8": "int8"}
+COMPENSATED = ("int4", "int8", *EXPERTS_ONLY)  # methods that GPTQ rounds for
 METHODS = (*FOLDERS, *EXPERTS_ONLY, *GGUF)
-TYPES = ("Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q4_1", "Q5_1", "BF16", "F32")  # of single tensors in a GGUF file
+TYPES = ("Q4_K", "Q5_K", "Q6_K", "IQ4_K", "Q8_0", "Q4_1", "Q5_1", "BF16", "F32")  # of single tensors in a GGUF file
 KEEP = "keep"
 GROUPS = (32, 64, 128)
 ALL, EXPERTS, OTHER = "all", "experts", "other"
@@ -44,6 +45,8 @@ class Job:
     overrides: tuple[Override, ...] = ()
     threads: int = 1
     dry_run: bool = False
+    importance: str = ""  # a text whose statistics say how much an error of each column counts; "": all alike
+    gptq: str = ""  # a text whose inputs say how columns make good for each other; "": they do not
 
     @property
     def gguf(self) -> bool:

@@ -10,23 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from kt_core.errors import UsageError
+from kt_core import paths
+from kt_core.errors import BadData, UsageError
 from kt_core.models.storage import bits
-from kt_core.quantise import folder, methods
+from kt_core.quantise import folder, methods, scheme
+from kt_core.quantise.columns import Curvature
 from kt_core.quantise.job import Job, check_new
 from kt_core.quantise.layout import Layout, Piece
 from kt_core.quantise.methods import Scheme
 from kt_core.quantise.source import Source, open_source
-from kt_core.quantise.write import AT_ONCE, check_disk, unfinished, write
+from kt_core.quantise.write import AT_ONCE, check_disk, claimed, unfinished, write
 from kt_core.types import Progress
 
 LABEL = 1  # version of kt.json
 RUNTIME = 560 << 20  # bytes of Python, torch and transformers
 COPIES = 8  # float32 copies of a thread's weights at its largest moment
+COMPENSATED_AT_ONCE = (
+    1 << 21
+)  # weights that a thread takes at a time for GPTQ, which goes through their columns one by one
 SAMPLE = 1 << 18  # weights that a method's speed is measured with
+GPTQ_ROWS = 512  # of a sample of GPTQ, whose cost for each weight falls with them
 READ_SAMPLE = 64 << 20  # bytes
-_FIRST = 1 << 20  # bytes of each source file that its identity takes in
+# Bytes of each source file that its identity takes in: its beginning, where headers say what is in it, and places all over it.
+_FIRST, _PLACES, _PLACE = 1 << 20, 256, 4096
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class Prepared:
     job: Job
     source: Source
     layout: Layout
-    identity: str
+    checkpoint: str  # which one it is
+    identity: str  # of the job
 
 
 def prepare(job: Job) -> Prepared:
@@ -47,9 +56,18 @@ def prepare(job: Job) -> Prepared:
     identity = _identity(source)
     label = _label(job, identity)
     layout = _layout(job)(source, job, label)
+    if idle := scheme.idle(job, source.weights):
+        raise UsageError("quantise.idle", patterns=", ".join(idle), example=_example(layout))
     if job.gguf == (source.header is not None) and all(piece.scheme is None for piece in layout.pieces):
         raise UsageError("quantise.nothing", model=job.model.name, method=job.method)
-    return Prepared(job, source, layout, identity + label.decode())
+    at = _moments(source)
+    return Prepared(job, source, layout, identity + at, identity + at + label.decode())
+
+
+def _example(layout: Layout) -> str:
+    """The name of a weight that is taken."""
+    taken = (piece.weight for piece in layout.pieces if piece.scheme and piece.weight.part in scheme.LAYER_PARTS)
+    return next((weight.name for weight in taken), layout.pieces[0].weight.name)
 
 
 def _layout(job: Job) -> Callable[[Source, Job, bytes], Layout]:
@@ -61,12 +79,31 @@ def _layout(job: Job) -> Callable[[Source, Job, bytes], Layout]:
 
 
 def run(prepared: Prepared, progress: Progress) -> Path:
-    """Write the output; its folder. Raises what `write` raises."""
-    job = prepared.job
-    out = Path(job.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write(prepared.layout, prepared.source, out, prepared.identity, job.threads, progress)
+    """Write the output; its folder. Raises what `claimed` and `write` raise."""
+    out = Path(prepared.job.out)
+    with claimed(out):
+        check_new(prepared.job.out)  # somebody may have finished it
+        _run(prepared, out, progress)
     return out
+
+
+def _run(prepared: Prepared, out: Path, progress: Progress) -> None:
+    job = prepared.job
+    place = prepared.layout, prepared.source, out, prepared.identity, job.threads, progress
+    if job.gptq:
+        from kt_core.quantise import gptq  # with transformers, whose import takes seconds
+
+        folder = out.with_name(f".{out.name}.inputs")
+        inputs = gptq.of(job.model, prepared.checkpoint, Path(job.gptq), folder, job.threads, progress)
+        write(*place, inputs.find, COMPENSATED_AT_ONCE)
+        inputs.remove()
+    elif job.importance:
+        from kt_core.quantise import importance
+
+        text = Path(job.importance)
+        write(*place, importance.of(job.model, prepared.checkpoint, text, job.threads, progress).find)
+    else:
+        write(*place)
 
 
 def figures(prepared: Prepared) -> dict[str, Any]:
@@ -109,19 +146,26 @@ def _stored(piece: Piece) -> int:
 
 
 def _seconds(prepared: Prepared, before: int) -> float:
-    """Arithmetic at the speed that a sample of each method has now, and both ways through the disk at the speed of reading."""
-    amounts: dict[Scheme, int] = {}
+    """Arithmetic at the speed that a sample of each method has now, and both ways through the disk at the speed of reading.
+    What a text takes to run through the model is not in it."""
+    amounts: dict[tuple[Scheme, int], int] = {}
     for piece in prepared.layout.pieces:
         if piece.scheme:
-            amounts[piece.scheme] = amounts.get(piece.scheme, 0) + piece.weight.rows * piece.weight.cols
-    arithmetic = sum(count * _cost(scheme) for scheme, count in amounts.items()) / prepared.job.threads
+            kind = piece.scheme, piece.weight.cols if prepared.job.gptq else 0
+            amounts[kind] = amounts.get(kind, 0) + piece.weight.rows * piece.weight.cols
+    arithmetic = sum(count * _cost(*kind) for kind, count in amounts.items()) / prepared.job.threads
     return arithmetic + (before + prepared.layout.nbytes) / _reading(prepared.source)
 
 
-def _cost(scheme: Scheme) -> float:
-    """Seconds for a weight, on one thread."""
-    values = np.random.default_rng(0).standard_normal((methods.ROWS, SAMPLE // methods.ROWS), np.float32)
-    method = methods.find(scheme.method)
+def _cost(scheme: Scheme, compensated: int) -> float:
+    """Seconds for a weight, on one thread; `compensated`: of GPTQ with that many columns."""
+    method, random = methods.find(scheme.method), np.random.default_rng(0)
+    if compensated and hasattr(method, "compensated"):
+        values = random.standard_normal((GPTQ_ROWS, compensated), np.float32)
+        begin = time.perf_counter()
+        method.compensated(values, scheme, Curvature(torch.eye(compensated), np.ones(compensated, np.float32)))
+        return (time.perf_counter() - begin) / values.size
+    values = random.standard_normal((methods.ROWS, SAMPLE // methods.ROWS), np.float32)
     method.encode(values, scheme)
     begin = time.perf_counter()
     method.encode(values, scheme)
@@ -144,20 +188,40 @@ def _memory(prepared: Prepared) -> int:
     layers: dict[int, int] = {}
     for piece in pieces:
         layers[piece.weight.layer] = layers.get(piece.weight.layer, 0) + _stored(piece)
-    at_once = max([AT_ONCE, *(piece.weight.rows * piece.weight.cols for piece in pieces if piece.weight.order)])
-    return RUNTIME + prepared.job.threads * COPIES * 4 * at_once + max(layers.values())
+    usual = COMPENSATED_AT_ONCE if prepared.job.gptq else AT_ONCE
+    at_once = max([usual, *(piece.weight.rows * piece.weight.cols for piece in pieces if piece.weight.order)])
+    loaded = (
+        sum(layers.values()) if prepared.job.importance or prepared.job.gptq else 0
+    )  # the text runs through the whole model
+    return RUNTIME + max(loaded, prepared.job.threads * COPIES * 4 * at_once + max(layers.values()))
 
 
 def _identity(source: Source) -> str:
-    """Which checkpoint it is: names, sizes and the beginnings of its files, where headers say what is in them."""
+    """Which checkpoint it is: names, sizes, the beginnings of its files, and a sample of the rest."""
     known = hashlib.sha256()
     for file in source.files.files:
         path = Path(file)
         known.update(f"{path.name} {path.stat().st_size} ".encode())
         with path.open("rb") as opened:
             known.update(opened.read(_FIRST))
+            for number in range(_PLACES):
+                opened.seek(path.stat().st_size * number // _PLACES)
+                known.update(opened.read(_PLACE))
     known.update(json.dumps(source.config, sort_keys=True, default=str).encode())
     return known.hexdigest()
+
+
+def _moments(source: Source) -> str:
+    """When its files were changed last: work on a source that has changed since is not taken up."""
+    return " ".join(str(Path(file).stat().st_mtime_ns) for file in source.files.files)
+
+
+def _text(path: str) -> dict[str, str]:
+    """Which text it was. Raises BadData for a file that cannot be read."""
+    try:
+        return {"text": Path(path).name, "sha256": hashlib.sha256(paths.content(Path(path))).hexdigest()}
+    except OSError as error:
+        raise BadData("quantise.text", path=path, reason=error.strerror or error) from error
 
 
 def _label(job: Job, identity: str) -> bytes:
@@ -169,6 +233,7 @@ def _label(job: Job, identity: str) -> bytes:
         "zero_point": job.zero_point,
         "only": job.only,
         "overrides": [asdict(override) for override in job.overrides],
+        **{name: _text(path) for name, path in (("importance", job.importance), ("gptq", job.gptq)) if path},
         "source": {"name": job.model.name, "path": job.model.path, "format": job.model.format, "sha256": identity},
         "kt": version("kt-cli"),
     }

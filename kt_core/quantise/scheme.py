@@ -1,9 +1,10 @@
 """Which weight gets which method."""
 
 import re
+from collections.abc import Iterable
 
 from kt_core.formats import FORMATS
-from kt_core.quantise.job import ALL, EXPERTS, KEEP, OTHER, TYPES, Job
+from kt_core.quantise.job import ALL, EXPERTS, KEEP, OTHER, TYPES, Job, Override
 from kt_core.quantise.methods import Scheme
 from kt_core.quantise.methods.fp8 import BLOCK
 from kt_core.quantise.source import OUTSIDE, Weight, is_plain
@@ -12,9 +13,14 @@ GROUP = 32  # what kernels take: rows of a multiple of it
 LAYER_PARTS = ("experts", "shared", "dense", "attention")
 _PARTS = {ALL: LAYER_PARTS, EXPERTS: ("experts",), OTHER: ("shared", "dense", "attention")}
 _SUPER = 256  # weights of a K-quant's block
-_FALLBACK = {"Q4_K": "Q4_1", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}  # for rows that are no whole number of such blocks
+_FALLBACK = {
+    "Q4_K": "Q4_1",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    "IQ4_K": "Q4_1",
+}  # for rows that are no whole number of such blocks
 _GGUF = {"Q4_K_M": "Q4_K", "Q5_K_M": "Q5_K", "GGUF_BF16": "BF16"}
-_MIXED = ("Q4_K_M", "Q5_K_M", "Q4_1")  # some tensors, whose errors weigh more, get Q6_K
+_MIXED = ("Q4_K_M", "Q5_K_M", "IQ4_K", "Q4_1")  # some tensors, whose errors weigh more, get Q6_K
 _SENSITIVE = re.compile(r"\.(attn_v|ffn_down|ffn_down_exps|ffn_down_shexp)\.weight$")
 
 
@@ -28,7 +34,7 @@ def of_folder(weight: Weight, job: Job) -> Scheme | None:
         return kept
     method, group = job.method if weight.part in _PARTS[job.only] else KEEP, job.group
     for override in job.overrides:
-        if weight.part in (*LAYER_PARTS, "head") and re.search(override.pattern, weight.name):
+        if _rules(override, weight, gguf=False):
             method, group = override.method, override.group or job.group
             break
     if method == KEEP or weight.cols % GROUP:
@@ -43,6 +49,25 @@ def of_folder(weight: Weight, job: Job) -> Scheme | None:
     return Scheme(method)
 
 
+def idle(job: Job, weights: Iterable[Weight]) -> list[str]:
+    """Expressions of overrides that find no weight which they could change."""
+    listed = list(weights)
+    return [
+        override.pattern
+        for override in job.overrides
+        if not any(_rules(override, weight, job.gguf) for weight in listed)
+    ]
+
+
+def _rules(override: Override, weight: Weight, gguf: bool) -> bool:
+    taken = _is_matrix(weight) if gguf else len(weight.shape) == 2 and weight.part in (*LAYER_PARTS, "head")
+    return taken and re.search(override.pattern, weight.name) is not None
+
+
+def _is_matrix(weight: Weight) -> bool:
+    return len(weight.shape) in (2, 3) and weight.part != "other" and weight.name.endswith(".weight")
+
+
 def of_gguf(weight: Weight, job: Job, layers: int, tied: bool) -> str:
     """The type of a tensor in a GGUF file; "" for one whose bytes are right as they are."""
     kind = _type(weight, job, layers, tied)
@@ -54,11 +79,10 @@ def of_gguf(weight: Weight, job: Job, layers: int, tied: bool) -> str:
 
 
 def _type(weight: Weight, job: Job, layers: int, tied: bool) -> str:
-    matrix = len(weight.shape) in (2, 3) and weight.part != "other" and weight.name.endswith(".weight")
-    if not matrix:
+    if not _is_matrix(weight):
         return "F32"
     for override in job.overrides:
-        if re.search(override.pattern, weight.name):
+        if _rules(override, weight, gguf=True):
             return _kept(weight) if override.method == KEEP else _fitting(override.method, weight)
     if weight.part in LAYER_PARTS and weight.part not in _PARTS[job.only]:
         return _kept(weight)

@@ -33,7 +33,8 @@ _MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 class Weight:
     """One tensor of the output, before anything is done with it. `shape` is row-major, `format` as it is stored.
 
-    `open` gives its matrices, one after another along the rows; `order`, if any, the source's row of each row.
+    `open` gives its matrices, one after another along the rows; `order`, if any, the source's row of each row. `places` says
+    for each matrix where it lies in the checkpoint (names.Rows.place; a tensor's name alone: all of that).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Weight:
     part: str
     layer: int
     open: Callable[[], Sequence[Matrix]]
+    places: tuple[str, ...]
     order: Callable[[], npt.NDArray[np.int64]] | None = None
 
     @property
@@ -116,13 +118,18 @@ class _Maker:
         for weights in self.opened:
             weights.forget_pages()
 
-    def weight(self, name: str, shape: tuple[int, ...], format: str, open: Callable[[], Sequence[Matrix]]) -> Weight:
+    def weight(
+        self, name: str, shape: tuple[int, ...], format: str, open: Callable[[], Sequence[Matrix]], *places: str
+    ) -> Weight:
         match = _LAYER.search(name)
         layer = int(match[1]) if match else OUTSIDE
-        return Weight(name, shape, format, part_of(name, self.layers), layer, open)
+        return Weight(name, shape, format, part_of(name, self.layers), layer, open, places)
 
     def whole(self, tensor: TensorInfo, name: str = "") -> Weight:
-        return self.weight(name or tensor.name, tensor.shape, tensor.format, lambda: [self.stored.stored(tensor.name)])
+        def opened() -> Sequence[Matrix]:
+            return [self.stored.stored(tensor.name)]
+
+        return self.weight(name or tensor.name, tensor.shape, tensor.format, opened, tensor.name)
 
     def named(self, map: names.NameMap, files: ModelFiles) -> Weights:
         tensors = {rows.tensor.name: rows.tensor for rows in map.parameters.values()}
@@ -147,7 +154,11 @@ class _Maker:
         """A GGUF file's weights by transformers' published names."""
         weights = self.named(map, files)
         for name, rows in map.parameters.items():
-            yield self.weight(name, rows.shape, rows.tensor.format, lambda name=name: [weights.stored(name)])  # type: ignore[misc]
+
+            def opened(name: str = name) -> Sequence[Matrix]:
+                return [weights.stored(name)]
+
+            yield self.weight(name, rows.shape, rows.tensor.format, opened, rows.place)
         yield from self._single(map, weights)
 
     def _single(self, map: names.NameMap, weights: Weights) -> Iterator[Weight]:
@@ -164,7 +175,7 @@ class _Maker:
                     def opened(prefix: str = prefix, index: int = index, part: str = part) -> Sequence[Matrix]:
                         return [weights.expert(prefix, index, part)]
 
-                    yield self.weight(name, rows.shape, rows.tensor.format, opened)
+                    yield self.weight(name, rows.shape, rows.tensor.format, opened, rows.place)
 
     def for_gguf(self, map: names.NameMap, files: ModelFiles) -> Iterator[Weight]:
         """A folder's weights by GGUF's names, experts stacked, rows in the order of the family."""
@@ -179,12 +190,13 @@ class _Maker:
                 def opened(prefix: str = prefix, part: str = part, count: int = len(experts)) -> Sequence[Matrix]:
                     return [weights.expert(prefix, index, part) for index in range(count)]
 
-                yield self.weight(name, (len(experts), *rows.shape), rows.tensor.format, opened)
+                places = (expert[part].place for expert in experts)
+                yield self.weight(name, (len(experts), *rows.shape), rows.tensor.format, opened, *places)
                 continue
             if hf not in map.parameters:
                 raise Unsupported("quantise.no_tensor", tensor=hf, model=files.path)
             found = map.parameters[hf]
-            made = self.weight(name, found.shape, found.tensor.format, lambda hf=hf: [weights.stored(hf)])  # type: ignore[misc]
+            made = self.weight(name, found.shape, found.tensor.format, lambda hf=hf: [weights.stored(hf)], found.place)  # type: ignore[misc]
             heads = families.heads_of(self.config, hf)
             yield replace(made, order=lambda rows=made.rows, heads=heads: _alternating(rows, heads)) if heads else made  # type: ignore[misc]
 

@@ -4,12 +4,14 @@ Everything is written into `.OUT.partial`, which is renamed at the end. The jour
 disk; it is written after their bytes are, so what it names survives a kill and a power cut.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,42 +19,66 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from kt_core.errors import DoesNotFit, KTError
+from kt_core.errors import BadData, DoesNotFit, KTError, UsageError
 from kt_core.messages import t
 from kt_core.quantise import methods
+from kt_core.quantise.ahead import Ahead
+from kt_core.quantise.columns import Curvature
 from kt_core.quantise.layout import File, Layout, Piece
-from kt_core.quantise.source import Source, floats
+from kt_core.quantise.source import Floats, Source, floats
 from kt_core.types import Progress
 from kt_core.weights import Matrix
 from kt_core.weights.quantized import COLUMN_MAJOR
 
-AT_ONCE = 1 << 20  # weights that a thread takes at a time
+AT_ONCE = 1 << 18  # weights that a thread takes at a time: 1 MB as float32, which stays in a core's cache
 JOURNAL = "journal.json"
+_EXPONENTS = {"BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00), "F32": ("<u4", 0x7F800000)}  # of numbers that are copied
 Bytes = npt.NDArray[np.uint8]
+# (place of a matrix, row) -> how much an error of each column counts, alone or beside others'; see importance.Importance.find
+# and gptq.Inputs.find.
+Find = Callable[[str, int], Floats | Curvature | None]
+
+
+def _all_alike(place: str, row: int) -> None:
+    return None
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some rows of one of a piece's matrices; `before` are the rows of the matrices in front of it."""
+    """Some rows of one of a piece's matrices, which is at `place`; `before` are the rows of the matrices in front of it."""
 
     piece: Piece
     matrix: Matrix
+    place: str
     before: int
     first: int
     count: int
 
+    @property
+    def stored(self) -> Bytes:
+        return self.matrix.data[self.first : self.first + self.count]
 
-def write(layout: Layout, source: Source, out: Path, identity: str, threads: int, progress: Progress) -> None:
-    """Write all files of the layout into the folder `out`, which must not be there.
 
-    `identity` says which source it is: work that another source's run left behind is not taken up. Raises KTError when
-    the disk refuses, DoesNotFit when it is too full.
+def write(
+    layout: Layout,
+    source: Source,
+    out: Path,
+    identity: str,
+    threads: int,
+    progress: Progress,
+    find: Find = _all_alike,
+    at_once: int = AT_ONCE,
+) -> None:
+    """Write all files of the layout into the folder `out`, which must not be there and is `claimed`.
+
+    `identity` says which source it is: work that another source's run left behind is not taken up. `find` is asked for the
+    importance of the weights' columns; `at_once` weights are taken at a time. Raises KTError when the disk refuses, DoesNotFit when it is too full.
     """
     partial = unfinished(out)
     try:
         done = _resumed(layout, partial, identity)
         check_disk(layout, partial)
-        _write_groups(layout, source, partial, identity, done, threads, progress)
+        _write_groups(layout, source, partial, identity, done, threads, progress, find, at_once)
         for name, content in layout.small.items():
             (partial / name).write_bytes(content)
         layout.finish(str(partial))
@@ -60,6 +86,36 @@ def write(layout: Layout, source: Source, out: Path, identity: str, threads: int
         partial.rename(out)
     except OSError as error:
         raise KTError("quantise.disk", folder=partial, reason=error.strerror or error) from error
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """Nobody else writes this output meanwhile, which a lock on its unfinished folder says; a killed process holds none.
+
+    Raises UsageError where somebody does, KTError when the disk refuses.
+    """
+    partial = unfinished(out)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        folder = os.open(partial, os.O_RDONLY)
+    except OSError as error:
+        raise KTError("quantise.disk", folder=partial, reason=error.strerror or error) from error
+    try:
+        _lock(folder, out)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # there is something in it, or it has become the output
+                partial.rmdir()
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, out: Path) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError("quantise.busy", out=out) from error
 
 
 def unfinished(out: Path) -> Path:
@@ -81,17 +137,32 @@ def gib(count: float) -> str:
 
 
 def _resumed(layout: Layout, partial: Path, identity: str) -> int:
-    """How many groups are there already; without any, the folder is made anew."""
+    """How many groups are there already; without any, the folder is emptied."""
     plan = _digest(layout, identity)
     try:
         journal = json.loads((partial / JOURNAL).read_text(encoding="utf-8"))
-        if journal["plan"] == plan and type(journal["done"]) is int:
+        if journal["plan"] == plan and type(journal["done"]) is int and _whole(layout, partial, journal["done"]):
             return int(journal["done"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    for path in partial.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     return 0
+
+
+def _whole(layout: Layout, partial: Path, done: int) -> bool:
+    """Whether the files that so many groups went to are as they were left."""
+    for file in layout.files:
+        if done <= 0:
+            break
+        done -= len(file.groups)
+        path = partial / file.name
+        if not path.is_file() or path.stat().st_size != file.size:
+            return False
+        with path.open("rb") as opened:
+            if opened.read(len(file.header)) != file.header:
+                return False
+    return True
 
 
 def _digest(layout: Layout, identity: str) -> str:
@@ -108,26 +179,44 @@ def _record(partial: Path, plan: str, done: int) -> None:
 
 
 def _write_groups(
-    layout: Layout, source: Source, partial: Path, identity: str, done: int, threads: int, progress: Progress
+    layout: Layout,
+    source: Source,
+    partial: Path,
+    identity: str,
+    done: int,
+    threads: int,
+    progress: Progress,
+    find: Find,
+    at_once: int,
 ) -> None:
     plan, number, written = _digest(layout, identity), 0, 0
     total = sum(piece.nbytes for piece in layout.pieces)
     stage = t("quantise.stage")
     with ThreadPoolExecutor(threads) as pool:
         for file in layout.files:
-            with _opened(partial / file.name, file) as target:
+            with _opened(partial / file.name, file) as target, ThreadPoolExecutor(1) as disk:
+                sealing = None
                 for group in file.groups:
                     number += 1
                     size = sum(piece.nbytes for piece in group)
                     if number > done:
                         before = written
                         told = _Told(lambda more, before=before: progress(stage, before + more, total, "bytes"))  # type: ignore[misc]
-                        _write_group(pool, target.fileno(), file, group, told)
-                        os.fdatasync(target.fileno())
-                        _record(partial, plan, number)
+                        _write_group(pool, Target(target.fileno(), file, told, find, at_once), group)
                         source.forget()
+                        if sealing:
+                            sealing.result()
+                        sealing = disk.submit(_seal, target.fileno(), partial, plan, number)
                     written += size
+                if sealing:
+                    sealing.result()
     progress(stage, total, total, "bytes")
+
+
+def _seal(fd: int, partial: Path, plan: str, done: int) -> None:
+    """Bring a group to the disk, and then say so; the next one is computed meanwhile."""
+    os.fdatasync(fd)
+    _record(partial, plan, done)
 
 
 class _Told:
@@ -150,56 +239,91 @@ def _opened(path: Path, file: File) -> IO[bytes]:
     return target
 
 
-def _write_group(pool: ThreadPoolExecutor, fd: int, file: File, group: tuple[Piece, ...], told: _Told) -> None:
+@dataclass(frozen=True)
+class Target:
+    """Where a group goes, who hears of it, and what is known of its columns."""
+
+    fd: int
+    file: File
+    told: _Told
+    find: Find
+    at_once: int
+
+
+def _write_group(pool: ThreadPoolExecutor, target: Target, group: tuple[Piece, ...]) -> None:
     """All tensors of a group. The first failure ends it; what else was begun is waited for."""
-    futures = [pool.submit(_work, fd, file, task, told) for piece in group for task in _tasks(piece)]
-    finished, waiting = wait(futures, return_when=FIRST_EXCEPTION)
-    for future in waiting:
-        future.cancel()
-    wait(waiting)
+    tasks = [task for piece in group for task in _tasks(piece, target.at_once)]
+    with Ahead([task.stored for task in tasks]) as ahead:
+        futures = [pool.submit(_work, target, task, ahead) for task in tasks]
+        finished, waiting = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in waiting:
+            future.cancel()
+        wait(waiting)
     for future in finished:
         future.result()
 
 
-def _tasks(piece: Piece) -> Iterator[Task]:
-    before = 0
-    for matrix in piece.weight.open():
+def _tasks(piece: Piece, at_once: int) -> Iterator[Task]:
+    """Rows of a stack's matrices stay apart: importance differs between them."""
+    before, shape = 0, piece.weight.shape
+    for matrix, place in zip(piece.weight.open(), piece.weight.places, strict=True):
         # Columns that lie together are decoded for all rows at once; a reordered weight is a small one.
         whole = matrix.format in COLUMN_MAJOR or piece.weight.order is not None
-        step = matrix.rows if whole else max(1, AT_ONCE // max(1, matrix.cols) // methods.ROWS) * methods.ROWS
-        for first in range(0, matrix.rows, max(1, step)):
-            yield Task(piece, matrix, before, first, min(step, matrix.rows - first))
+        step = matrix.rows if whole else max(1, at_once // max(1, matrix.cols) // methods.ROWS) * methods.ROWS
+        part = shape[-2] if len(shape) == 3 and not whole else matrix.rows
+        for begin in range(0, matrix.rows, max(1, part)):
+            end = min(begin + part, matrix.rows)
+            for first in range(begin, end, max(1, step)):
+                yield Task(piece, matrix, place, before, first, min(step, end - first))
         before += matrix.rows
 
 
-def _work(fd: int, file: File, task: Task, told: _Told) -> None:
-    piece, scheme = task.piece, task.piece.scheme
-    for name, stored, data in zip(piece.names, piece.tensors, made(task), strict=False):
-        at = file.offsets[name]
+def _work(target: Target, task: Task, ahead: Ahead) -> None:
+    ahead.step()
+    piece, offsets = task.piece, target.file.offsets
+    for name, stored, data in zip(piece.names, piece.tensors, made(task, target.find), strict=False):
+        at = offsets[name]
         if stored.per:
             rows = -(-piece.weight.rows // stored.per)
             at += (task.before + task.first) // stored.per * (stored.nbytes // max(1, rows))
-        _write_at(fd, data, at)
-        told.add(data.nbytes)
-    if scheme and task.before + task.first == 0:
+        _write_at(target.fd, data, at)
+        target.told.add(data.nbytes)
+    if piece.scheme and task.before + task.first == 0:
         for name, stored in zip(piece.names, piece.tensors, strict=True):
             if not stored.per:  # the weight's own shape
-                _write_at(fd, methods.raw(np.array(piece.weight.shape, "<i8")), file.offsets[name])
+                _write_at(target.fd, methods.raw(np.array(piece.weight.shape, "<i8")), offsets[name])
 
 
-def made(task: Task) -> tuple[Bytes, ...]:
+def made(task: Task, find: Find) -> tuple[Bytes, ...]:
     """The bytes of the task's rows, for each tensor that has rows."""
     weight, scheme, matrix = task.piece.weight, task.piece.scheme, task.matrix
     if scheme is None:
-        return (methods.raw(matrix.data[task.first : task.first + task.count]),)
+        rows = methods.raw(matrix.data[task.first : task.first + task.count])
+        if matrix.format in _EXPONENTS and _any_not_finite(rows, *_EXPONENTS[matrix.format]):
+            raise BadData("quantise.not_finite", tensor=weight.name)
+        return (rows,)
     values = floats(matrix, task.first, task.count)
     if weight.order is not None:
         order = weight.order()
         values = values[:, order] if len(weight.shape) == 1 else values[order]
-    if not np.isfinite(values).all():
-        raise KTError("quantise.not_finite", tensor=weight.name)
-    encoded: tuple[Bytes, ...] = methods.find(scheme.method).encode(np.ascontiguousarray(values), scheme)
+    if not np.isfinite(values.sum()) and not np.isfinite(values).all():  # a sum of large numbers may overflow
+        raise BadData("quantise.not_finite", tensor=weight.name)
+    method, known, values = methods.find(scheme.method), find(task.place, task.first), np.ascontiguousarray(values)
+    if isinstance(known, Curvature):
+        if len(known.diagonal) == matrix.cols and hasattr(method, "compensated"):
+            compensated: tuple[Bytes, ...] = method.compensated(values, scheme, known)
+            return compensated
+        known = known.diagonal
+    if known is not None and known.shape != (matrix.cols,):
+        known = None
+    encoded: tuple[Bytes, ...] = method.encode(values, scheme, known)
     return encoded
+
+
+def _any_not_finite(rows: Bytes, dtype: str, exponent: int) -> bool:
+    """Whether a number has every bit of its exponent."""
+    numbers = rows.view(dtype)
+    return bool(((numbers & numbers.dtype.type(exponent)) == exponent).any())
 
 
 def _write_at(fd: int, data: Bytes, at: int) -> None:

@@ -284,6 +284,19 @@ class Model(TypedDict):
     created: int
     owned_by: str
     context_length: NotRequired[int]
+    parent: NotRequired[str]  # of a model with an adapter, the model
+
+
+class AdapterLoaded(TypedDict):
+    id: str
+    object: Literal["model"]
+    bytes: int
+
+
+class AdapterDropped(TypedDict):
+    id: str
+    object: Literal["model"]
+    deleted: bool
 
 
 class Models(TypedDict):
@@ -345,6 +358,7 @@ class Experts(TypedDict):
     layers: list[int]
     asked: list[list[int]]
     elsewhere: list[list[int]]
+    moved: dict[str, int]
 
 
 class Info(TypedDict):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -42,12 +43,13 @@ async def messages(request: Request) -> Response:
     state: State = request.app.state.kt
     engine = state.ready()
     fields = await bodies.parsed(request, Messages)
-    bodies.check_model(state, fields.model)
+    adapter = bodies.adapter_of(state, fields.model)
     known = engine.template_arguments()
     chat = fields.whole_chat(known)
     id = f"msg_{uuid.uuid4().hex}"
-    stream, replies = await start(state, chat.request(id, known), chat.parallel_tool_calls is not False)
-    head = {"id": id, "type": "message", "role": "assistant", "model": state.model}
+    generation = replace(chat.request(id, known), adapter=adapter)
+    stream, replies = await start(state, generation, chat.parallel_tool_calls is not False)
+    head = {"id": id, "type": "message", "role": "assistant", "model": fields.model or state.model}
     if fields.stream:
         return EventStream(stream, _events(stream, head, replies), frame=named, end="", ping=_PING)
     async with cancelled_on_disconnect(request.receive, stream):
@@ -60,7 +62,7 @@ async def count_tokens(request: Request) -> dict[str, int]:
     state: State = request.app.state.kt
     engine = state.ready()
     fields = await bodies.parsed(request, Prompt)
-    bodies.check_model(state, fields.model)
+    bodies.adapter_of(state, fields.model)
     known = engine.template_arguments()
     generation = styled(fields.chat(known).request("", known), state.style())
     generation = await attachments.fetched(generation, state.media_hosts)

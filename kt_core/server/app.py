@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from kt_core.errors import KTError
 from kt_core.server import (
+    adapters,
     anthropic,
     errors,
     health,
@@ -34,7 +35,7 @@ from kt_core.server import (
 from kt_core.server.state import State
 
 # Every route of these asks for the API key, where there is one.
-KEYED = (models, openai, responses, anthropic, ollama, ollama_models, tokens, slots, metrics, info, openapi)
+KEYED = (models, adapters, openai, responses, anthropic, ollama, ollama_models, tokens, slots, metrics, info, openapi)
 
 
 def build_app(state: State) -> FastAPI:

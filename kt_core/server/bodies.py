@@ -112,7 +112,12 @@ def fault(error: ValidationError) -> UsageError:
     return UsageError("server.field", field=".".join(names), reason=reason)
 
 
-def check_model(state: State, name: str | None) -> None:
-    """Raises NotFound for a model that is not served."""
-    if name is not None and name != state.model:
-        raise NotFound("server.model_not_found", field="model", model=name, served=state.model)
+def adapter_of(state: State, name: str | None) -> str | None:
+    """The adapter that a model's name asks for, MODEL:ADAPTER or its own name. Raises NotFound for what is not served."""
+    if name is None or name == state.model:
+        return None
+    known = state.engine.adapters.names if state.engine else []
+    adapter = name.removeprefix(f"{state.model}:")
+    if adapter not in known:
+        raise NotFound("server.model_not_found", field="model", model=name, served=", ".join(state.served()))
+    return adapter

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kt_core.server import answers
+from kt_core.server.adapters import Load, Unload
 from kt_core.server.anthropic_fields import Messages, Prompt
 from kt_core.server.bodies import Body
 from kt_core.server.ollama import LINES
@@ -62,6 +63,14 @@ ENDPOINTS = (
     Endpoint("GET", "/api/version", "The version of this dialect", answers.OllamaVersion, error=answers.OllamaError),
     Endpoint("GET", "/v1/models", "The models", answers.Models),
     Endpoint("GET", "/v1/models/{name}", "One model", answers.Model, statuses=(404,)),
+    Endpoint(
+        "POST", "/v1/load_lora_adapter", "Let requests take an adapter", answers.AdapterLoaded, Load,
+        READS,
+    ),
+    Endpoint(
+        "POST", "/v1/unload_lora_adapter", "Let no request take it any more", answers.AdapterDropped, Unload,
+        READS,
+    ),
     Endpoint("POST", "/tokenize", "The tokens of a text or of messages", answers.Tokens, Source, READS),
     Endpoint("POST", "/detokenize", "The text of tokens", answers.Detokenized, Tokens, READS),
     Endpoint("POST", "/apply-template", "The prompt of messages", answers.Rendered, Chat, READS),

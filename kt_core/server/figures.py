@@ -145,6 +145,9 @@ class _Now(Collector):
             yield from self._engine(self._state.engine.slots())
             found = self._state.engine.experts()
             yield from self._experts(found["layers"], found["asked"])
+            yield self._counter("kt_experts_moved", "Experts that came to a device.", found["moved"]["experts"])
+            yield self._counter("kt_experts_moved_bytes", "Bytes of these.", found["moved"]["bytes"])
+            yield self._counter("kt_experts_hits", "Asks of experts that were on a device.", found["moved"]["hits"])
 
     def _engine(self, slots: dict[str, Any]) -> Iterator[Any]:
         pages = slots["pages"]

@@ -1,4 +1,4 @@
-"""GET /v1/models: the one model that this server serves; answers while it loads."""
+"""GET /v1/models: the model that this server serves, and it with each adapter; answers while it loads."""
 
 from typing import Any
 
@@ -10,19 +10,25 @@ from kt_core.server.state import State
 router = APIRouter()
 
 
-def _model(state: State) -> dict[str, Any]:
-    model = {"id": state.model, "object": "model", "created": state.created, "owned_by": "kt"}
-    return {**model, "context_length": state.engine.state()["context"]} if state.engine else model
+def _model(state: State, name: str) -> dict[str, Any]:
+    model = {"id": name, "object": "model", "created": state.created, "owned_by": "kt"}
+    if name != state.model:
+        model |= {"parent": state.model}
+    if state.engine is None:
+        return model
+    kinds = ["text", "image"] if state.engine.sees else ["text"]
+    return {**model, "context_length": state.engine.state()["context"], "input_modalities": kinds}
 
 
 @router.get("/v1/models")
 async def models(request: Request) -> dict[str, Any]:
-    return {"object": "list", "data": [_model(request.app.state.kt)]}
+    state: State = request.app.state.kt
+    return {"object": "list", "data": [_model(state, name) for name in state.served()]}
 
 
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> dict[str, Any]:
     state: State = request.app.state.kt
-    if name != state.model:
-        raise NotFound("server.model_not_found", field="model", model=name, served=state.model)
-    return _model(state)
+    if name not in state.served():
+        raise NotFound("server.model_not_found", field="model", model=name, served=", ".join(state.served()))
+    return _model(state, name)

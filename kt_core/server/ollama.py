@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -11,7 +12,6 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from kt_core.engine.stream import Stream
-from kt_core.errors import NotFound
 from kt_core.server import bodies, errors
 from kt_core.server.ollama_fields import Generate, OllamaChat
 from kt_core.server.openai_shapes import logprob_entries
@@ -38,10 +38,9 @@ async def generate(request: Request) -> Response:
     return await _answer(request, Generate, _response)
 
 
-def check_model(state: State, name: str | None) -> None:
-    """Ollama's clients put a tag behind a name that has none. Raises NotFound for another model than the served one."""
-    if name is not None and state.model not in (name, name.removesuffix(":latest")):
-        raise NotFound("server.model_not_found", field="model", model=name, served=state.model)
+def adapter_of(state: State, name: str | None) -> str | None:
+    """As bodies.adapter_of; Ollama's clients put a tag behind a name that has none."""
+    return bodies.adapter_of(state, name if name == state.model or name is None else name.removesuffix(":latest"))
 
 
 def now() -> str:
@@ -59,12 +58,12 @@ async def _answer(request: Request, kind: type[OllamaChat] | type[Generate], sha
     state: State = request.app.state.kt
     engine = state.ready()
     fields = await bodies.parsed(request, kind)
-    check_model(state, fields.model)
+    adapter = adapter_of(state, fields.model)
     head = {"model": fields.model or state.model}
     if fields.loads_only:
         return JSONResponse({**head, "created_at": now(), **shape("", "", []), "done": True, "done_reason": "load"})
     generation = fields.request(f"ollama-{uuid.uuid4().hex}", engine.template_arguments(), state.style())
-    stream, replies = await start(state, generation)
+    stream, replies = await start(state, replace(generation, adapter=adapter))
     answer = _Answer(head, replies, shape, engine.token_text)
     if fields.streamed:
         ping = _line({**head, "created_at": now(), **shape("", "", []), "done": False})

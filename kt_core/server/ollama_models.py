@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from kt_core.engine import prompt
 from kt_core.server import bodies
-from kt_core.server.ollama import check_model
+from kt_core.server.ollama import adapter_of
 from kt_core.server.openai_fields import THINKING_SWITCHES
 from kt_core.server.state import State
 
@@ -55,7 +55,7 @@ async def show(request: Request) -> dict[str, Any]:
     state: State = request.app.state.kt
     engine = state.ready()
     fields = await bodies.parsed(request, Show)
-    check_model(state, fields.name if fields.model is None else fields.model)
+    adapter_of(state, fields.name if fields.model is None else fields.model)
     spec = state.plan.spec if state.plan else None
     family = spec.family if spec else ""
     info: dict[str, Any] = {"general.architecture": family}
@@ -67,7 +67,7 @@ async def show(request: Request) -> dict[str, Any]:
     info[f"{family}.context_length"] = engine.state()["context"]
     style, known = state.style(), engine.template_arguments()
     thinks = style.thinking is not None or bool(known & THINKING_SWITCHES.keys())
-    able = {"completion": True, "tools": style.calls is not None, "thinking": thinks}
+    able = {"completion": True, "tools": style.calls is not None, "vision": engine.sees, "thinking": thinks}
     return {
         "modelfile": f"FROM {state.model}\n",
         "parameters": "",

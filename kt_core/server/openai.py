@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -36,11 +37,13 @@ async def _answer(request: Request, kind: type[Chat] | type[Completion], shape_o
     state: State = request.app.state.kt
     engine = state.ready()
     fields = await bodies.parsed(request, kind)
-    bodies.check_model(state, fields.model)
+    adapter = bodies.adapter_of(state, fields.model)
     id = f"{shape_of.prefix}-{uuid.uuid4().hex}"
     parallel = not isinstance(fields, Chat) or fields.parallel_tool_calls is not False
-    stream, replies = await start(state, fields.request(id, engine.template_arguments()), parallel)
-    shape = shape_of({"id": id, "created": int(time.time()), "model": state.model}, engine.token_text, replies)
+    generation = replace(fields.request(id, engine.template_arguments()), adapter=adapter)
+    stream, replies = await start(state, generation, parallel)
+    head = {"id": id, "created": int(time.time()), "model": fields.model or state.model}
+    shape = shape_of(head, engine.token_text, replies)
     if fields.stream:
         return EventStream(stream, _events(stream, shape, fields))
     async with cancelled_on_disconnect(request.receive, stream):

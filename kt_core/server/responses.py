@@ -5,6 +5,7 @@ import itertools
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -34,13 +35,12 @@ async def responses(request: Request) -> Response:
     state: State = request.app.state.kt
     engine = state.ready()
     fields = await bodies.parsed(request, Responses)
-    bodies.check_model(state, fields.model)
+    adapter = bodies.adapter_of(state, fields.model)
     chat = fields.chat()
     id = f"resp_{uuid.uuid4().hex}"
-    stream, replies = await start(
-        state, chat.request(id, engine.template_arguments()), chat.parallel_tool_calls is not False
-    )
-    answer = _Answer(_head(fields, id, state.model), replies, engine.token_text)
+    generation = replace(chat.request(id, engine.template_arguments()), adapter=adapter)
+    stream, replies = await start(state, generation, chat.parallel_tool_calls is not False)
+    answer = _Answer(_head(fields, id, fields.model or state.model), replies, engine.token_text)
     if fields.stream:
         return EventStream(stream, _events(stream, answer), frame=named, end="")
     async with cancelled_on_disconnect(request.receive, stream):

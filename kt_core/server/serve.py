@@ -142,6 +142,7 @@ class _Process:
             cors=plan.server.cors,
             media_hosts=plan.server.media_hosts,
             log_prompts=plan.server.log_prompts,
+            lora_folder=plan.server.lora_folder,
             tool_parser=plan.server.tool_parser,
             reasoning_parser=plan.server.reasoning_parser,
             plan=plan,
@@ -177,9 +178,20 @@ class _Process:
             templates.stop()  # a thread that waits for it would hold up the exit
             if self._state.engine:
                 await asyncio.to_thread(self._state.engine.close, _STOP_SECONDS)
+                await asyncio.to_thread(self._record, self._state.engine)
             server.should_exit = True
             await asyncio.wait([serving])
             self._file.unlink(missing_ok=True)
+
+    def _record(self, engine: Any) -> None:
+        """How often experts were asked, in the model's file, if the plan says so."""
+        if self._plan.get("record", False):
+            from kt_core.engine import counts  # not before torch is known to work
+
+            try:
+                counts.write(counts.file_of(self._plan.model.name), self._plan.spec.layers, engine.experts())
+            except OSError as e:
+                log.warning("counts of experts are not written: %s", e)
 
     def _stop(self, code: int) -> None:
         if not self._exit.done():

@@ -30,6 +30,7 @@ class State:
     cors: tuple[str, ...] = ()  # origins of web pages that may use this server
     media_hosts: tuple[str, ...] = ()  # from which images are fetched
     log_prompts: bool = False
+    lora_folder: str = ""  # from which clients may have adapters loaded; "": from nowhere
     metrics: Metrics = field(init=False)
     _style: Style | None = None
 
@@ -41,6 +42,10 @@ class State:
         if self.engine is None:
             raise Loading("server.loading", stage=self.stage, done=self.done, total=self.total)
         return self.engine
+
+    def served(self) -> list[str]:
+        """The names that clients may ask for: the model, and with each adapter."""
+        return [self.model, *(f"{self.model}:{name}" for name in (self.engine.adapters.names if self.engine else ()))]
 
     def style(self) -> Style:
         """How the model writes reasoning and calls. Raises Loading, and UsageError for a parser that does not exist."""

@@ -78,5 +78,5 @@ async def apply_template(request: Request) -> dict[str, Any]:
 
 def _generation(state: State, body: bytes) -> Generation:
     fields = bodies.parse(Chat, body)
-    bodies.check_model(state, fields.model)
+    bodies.adapter_of(state, fields.model)
     return styled(fields.request("", state.ready().template_arguments()), state.style())

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kt_core import paths
 from kt_core.errors import BadData, NotFound, UsageError
+from kt_core.train import tables
 
-ENDINGS = (".json", ".jsonl", ".txt")
+ENDINGS = (*tables.ENDINGS, ".txt")
 ALPACA = {"prompt": "instruction", "query": "input", "response": "output", "history": "history", "system": "system"}
 SHAREGPT = {"messages": "conversations", "system": "system", "tools": "tools"}
 TAGS = {
@@ -37,6 +39,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A question with each of its answers; `right` is the number of the right one, from 0."""
+
+    samples: tuple[Sample, ...]
+    right: int
+
+
+@dataclass(frozen=True)
 class Source:
     """A file and how its rows are to be read; no formatting: as the first row looks."""
 
@@ -51,16 +61,17 @@ class Source:
 def load(names: str | list[str], folder: str, limit: int | None = None, answer: str = "") -> list[Sample]:
     """Samples of the named data sets, in order, at most `limit` of each. `answer`: the column of a last answer to be added.
 
-    A name is a file ending in .json, .jsonl or .txt, or one of `folder`/dataset_info.json.
+    A name is a file ending in .json, .jsonl, .txt, .parquet or .arrow, a folder of such, one of `folder`/dataset_info.json, or a
+    data set of the hub, OWNER/NAME.
     Raises NotFound, UsageError for an entry that is not a file on this disk, BadData for a row, by its number, that is
     not what it should be.
     """
     listed = names.split(",") if isinstance(names, str) else names
     samples: list[Sample] = []
     for name in listed:
-        source = find(name.strip(), Path(folder))
-        most = min((n for n in (limit, source.limit) if n is not None), default=None)
-        samples += read(source, answer)[:most]
+        sources = find(name.strip(), Path(folder))
+        most = min((n for n in (limit, sources[0].limit) if n is not None), default=None)
+        samples += [sample for source in sources for sample in read(source, answer)][:most]
     return samples
 
 
@@ -70,40 +81,84 @@ def load_pairs(names: str | list[str], folder: str, limit: int | None = None) ->
     return [Pair(*both) for both in zip(better, worse, strict=True)]
 
 
-def find(name: str, folder: Path) -> Source:
+def load_choices(names: str | list[str], folder: str, limit: int | None = None) -> list[Choice]:
+    """Questions with several answers: rows with `instruction`, `input`, `choices` and `answer`, the right one's number from 0, or
+    its letter. Raises what `load` does."""
+    found = []
+    for name in names.split(",") if isinstance(names, str) else names:
+        each = ((source, row) for source in find(name.strip(), Path(folder)) for row in _rows(source.file))
+        for number, (source, row) in enumerate(each, 1):
+            try:
+                samples = tuple(_alpaca(source, {**row, "output": answer}) for answer in row["choices"])
+                answer = row["answer"]
+                right = "ABCDEFGHIJ".index(answer.upper()) if isinstance(answer, str) else int(answer)
+                samples[right]  # an answer that is none of them is a mistake
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise BadData("train.bad_row", file=source.file, number=number, reason=reason) from None
+            found.append(Choice(samples, right))
+    return found[:limit]
+
+
+def find(name: str, folder: Path) -> list[Source]:
     """Where a data set is. Raises NotFound, which lists the known names, UsageError and BadData."""
     path = Path(name).expanduser()
     if path.suffix in ENDINGS:
         if not path.is_file():
             raise NotFound("train.no_dataset_file", file=path)
-        return Source(name, path)
+        return [Source(name, path)]
+    if path.is_dir():
+        return [Source(name, file) for file in tables.files_of(path)]
     index = folder / "dataset_info.json"
-    if not index.is_file():
-        raise NotFound("train.no_dataset_info", name=name, file=index)
-    known = _json(index)
+    known = _json(index) if index.is_file() else {}
     if name not in known:
+        if tables.REPOSITORY.fullmatch(name):
+            return [Source(name, file) for file in tables.from_hub(name)]
+        if not index.is_file():
+            raise NotFound("train.no_dataset_info", name=name, file=index)
         raise NotFound("train.no_dataset", name=name, file=index, known=", ".join(sorted(known)[:20]))
     entry = known[name]
-    if "file_name" not in entry:
-        raise UsageError("train.remote_dataset", name=name)
-    path = folder / entry["file_name"]
-    if not path.is_file():
-        raise NotFound("train.no_dataset_file", file=path)
-    formatting = entry.get("formatting", "alpaca")
-    return Source(name, path, formatting, entry.get("columns"), entry.get("tags"), entry.get("num_samples"))
+    return [
+        Source(
+            name,
+            file,
+            entry.get("formatting", "alpaca"),
+            entry.get("columns"),
+            entry.get("tags"),
+            entry.get("num_samples"),
+        )
+        for file in _listed(name, entry, folder)
+    ]
+
+
+def _listed(name: str, entry: dict[str, Any], folder: Path) -> list[Path]:
+    """The files of an entry of dataset_info.json."""
+    if "file_name" in entry:
+        path = folder / entry["file_name"]
+        if path.is_dir():
+            return tables.files_of(path)
+        if not path.is_file():
+            raise NotFound("train.no_dataset_file", file=path)
+        return [path]
+    if "hf_hub_url" in entry:
+        return tables.from_hub(str(entry["hf_hub_url"]))
+    raise UsageError("train.remote_dataset", name=name)
 
 
 def read(source: Source, answer: str = "") -> list[Sample]:
     """All samples of a file. Raises BadData."""
     if source.file.suffix == ".txt":
-        text = source.file.read_text(encoding="utf-8")
+        text = _read(source.file)
         return [Sample(text=line) for line in text.splitlines() if line.strip()]
     return [_sample(source, number, row, answer) for number, row in enumerate(_rows(source.file), 1)]
 
 
 def _rows(file: Path) -> Iterator[Any]:
+    if file.suffix in tables.TABLES:
+        yield from tables.rows(file)
+        return
     if file.suffix == ".jsonl":
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(_read(file).splitlines(), 1):
             if line.strip():
                 yield _parsed(line, f"{file}:{number}")
         return
@@ -113,8 +168,15 @@ def _rows(file: Path) -> Iterator[Any]:
     yield from rows
 
 
+def _read(file: Path) -> str:
+    try:
+        return paths.text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData("train.bad_table", file=file, reason=error) from None
+
+
 def _json(file: Path) -> Any:
-    return _parsed(file.read_text(encoding="utf-8"), str(file))
+    return _parsed(_read(file), str(file))
 
 
 def _parsed(text: str, where: str) -> Any:

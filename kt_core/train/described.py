@@ -9,14 +9,23 @@ from kt_core.errors import BadData, NotFound
 WEIGHTS, CONFIG, FACTS = "adapter_model.safetensors", "adapter_config.json", "kt_adapter.json"
 
 
-def describe(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """adapter_config.json, and kt_adapter.json or {} where another program wrote the folder. Raises NotFound, BadData."""
+def base_of(folder: Path) -> str:
+    """The model that an adapter was made for, "" where nobody says. Raises NotFound, BadData."""
+    if folder.suffix == ".gguf" and folder.is_file():
+        return ""
     if not (folder / CONFIG).is_file():
+        if any(folder.glob("*.gguf")):
+            return ""
         raise NotFound("train.no_adapter", folder=folder)
-    config, facts = (read_json(folder / name) for name in (CONFIG, FACTS))
-    if config.get("peft_type") != "LORA" or not isinstance(config.get("r"), int):
-        raise BadData("train.bad_adapter", file=folder / CONFIG, reason="peft_type, r")
-    return config, facts
+    config = read_json(folder / CONFIG)
+    if config.get("peft_type") != "LORA":
+        raise BadData("train.bad_adapter", file=folder / CONFIG, reason="peft_type")
+    return str(config.get("base_model_name_or_path") or "")
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """kt_adapter.json, {} where another program wrote the adapter. Raises BadData."""
+    return read_json(folder / FACTS) if folder.is_dir() else {}
 
 
 def read_json(file: Path) -> dict[str, Any]:

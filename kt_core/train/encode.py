@@ -109,6 +109,13 @@ def answers(sample: Sample, tokenizer: Any) -> tuple[str, list[tuple[int, int]]]
     return whole, spans
 
 
+def prompt_of(sample: Sample, tokenizer: Any) -> tuple[str, str]:
+    """What the model is given to write the last answer, and that answer. Raises as `encode` does."""
+    if sample.text is not None:
+        return "", sample.text
+    return _rendered(sample, tokenizer, len(sample.messages) - 1, True), sample.messages[-1]["content"]
+
+
 def pack(encoded: Sequence[Encoded], longest: int) -> list[Encoded]:
     """Samples one after the other in rows of at most `longest` tokens, each in the first row with room, long ones first.
 

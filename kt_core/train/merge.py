@@ -1,6 +1,5 @@
 """A base model and an adapter as one checkpoint."""
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,78 +7,90 @@ from typing import Any
 import torch
 from torch import nn
 
-from kt_core import models
-from kt_core.engine.loader import build
+from kt_core import lora, models
+from kt_core.engine.loader import skeleton
 from kt_core.engine.tokenizer import load_tokenizer
 from kt_core.errors import BadData, UsageError
-from kt_core.train import adapter, described, fused
+from kt_core.train import adapter, checkpoint, described
 from kt_core.types import Progress
 from kt_core.weights import open_weights
-
-PLAIN = Path(__file__).with_name("plain.yaml")
-EXPERT = re.compile(r"(.+)\.(\d+)\.(gate|up|down)_proj$")
 
 
 def merge(base: str, folder: Path, to: Path, progress: Progress) -> Path:
     """Write base + adapter to the folder `to`, which must not be there or be empty, as a checkpoint that transformers
-    loads, in the base's own float type (bfloat16 for a quantised one).
+    loads, in the base's own float type (bfloat16 for a quantised one). A layer is in memory at a time.
 
     Raises what opening both raises, UsageError for a folder in use, BadData for an adapter of another model.
     """
     if to.exists() and any(to.iterdir()):
         raise UsageError("train.folder_in_use", folder=to)
-    config, facts = described.describe(folder)
-    tensors = fused.read(folder) if (folder / fused.FUSED).is_file() else adapter.read(folder)
+    added = lora.read(folder)
+    facts = described.facts(folder)
     files = models.resolve(base)
     weights = open_weights(files)
     known = facts.get("base_fingerprint")
     if known and known != adapter.fingerprint(weights):
-        raise BadData("train.other_base", base=base, made_from=config.get("base_model_name_or_path"))
-    dtype = _dtype(weights.config())
-    model = build(weights, progress, PLAIN)
-    add(model, tensors, scale(config))
+        raise BadData("train.other_base", base=base, made_from=added.base or "-")
+    model = skeleton(weights)
+    dtype, empty = checkpoint.dtype_of(weights.config()), model.state_dict()
+    places = _by_parameter(model, added)
+    listed = checkpoint.names(model)
+    done = 0
+
+    def tensor(name: str) -> torch.Tensor:
+        nonlocal done
+        progress("weights", done, len(listed), "tensors")
+        done += 1
+        floats = empty[name].is_floating_point()
+        whole = weights.tensor(name, dtype if floats else empty[name].dtype)
+        module = model.get_submodule(name.rpartition(".")[0])
+        for path, place, pair in places.get(name, ()):
+            view = _expert(whole, module, *place) if place else whole
+            if view.shape != (pair.b.shape[0], pair.a.shape[1]):
+                raise BadData("train.adapter_names", folder=folder, count=1, first=path)
+            view.copy_(view.float() + pair.scale * (pair.b @ pair.a))
+        weights.forget_pages()
+        return whole
+
     partial = to.with_name(f"{to.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    model.to(dtype).save_pretrained(partial)
+    partial.mkdir(parents=True)
+    checkpoint.write(model, listed, tensor, partial, dtype)
     load_tokenizer(files).save_pretrained(partial)
+    if to.exists():
+        to.rmdir()
     partial.replace(to)
     return to
 
 
-def scale(config: dict[str, Any]) -> float:
-    """The factor of B A that an adapter_config.json asks for."""
-    rank = int(config["r"])
-    return float(config.get("lora_alpha", rank)) / (rank**0.5 if config.get("use_rslora") else rank)
+Place = tuple[int, str]  # an expert and its projection
 
 
-def add(model: nn.Module, tensors: dict[str, torch.Tensor], factor: float) -> None:
-    """Add factor B A to the weights of a transformers model. Raises BadData for a name that it has not."""
-    for name in sorted(n for n in tensors if n.endswith(".lora_A.weight")):
-        path = name.removeprefix(adapter.PREFIX).removesuffix(".lora_A.weight")
-        a = tensors[name].float()
-        b = tensors[name.replace(".lora_A.", ".lora_B.")].float()
-        try:
-            found = EXPERT.match(path)
-            weight = _expert(model, *found.groups()) if found else model.get_submodule(path).weight.data
-            weight += (factor * (b @ a)).to(weight.dtype)
-        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
-            raise BadData("train.adapter_names", folder=path, count=1, first=name) from error
+def _by_parameter(model: nn.Module, added: lora.Adapter) -> dict[str, list[tuple[str, Place | None, lora.Pair]]]:
+    """What is added to each parameter: the adapter's path of it, where in fused experts it belongs, and the pair. Raises BadData for
+    a path that the model lacks."""
+    known = model.state_dict().keys()
+    found: dict[str, list[tuple[str, Place | None, lora.Pair]]] = {}
+    for path, pair in added.linears.items():
+        found.setdefault(f"{path}.weight", []).append((path, None, pair))
+    for path, pairs in added.experts.items():
+        for (expert, part), pair in sorted(pairs.items()):
+            names = ("down_proj",) if part == "down" else ("gate_up_proj", "up_proj")
+            name = next((n for leaf in names if (n := f"{path}.{leaf}") in known), path)
+            found.setdefault(name, []).append((f"{path}.{expert}.{part}_proj", (expert, part), pair))
+    odd = sorted(places[0][0] for name, places in found.items() if name not in known)
+    if odd:
+        raise BadData("train.adapter_names", folder=added.folder, count=len(odd), first=odd[0])
+    return found
 
 
-def _expert(model: nn.Module, path: str, index: str, part: str) -> torch.Tensor:
-    """The [out, in] weight of one expert's projection, as a view of the fused parameter."""
-    experts: Any = model.get_submodule(path)
+def _expert(whole: torch.Tensor, experts: Any, index: int, part: str) -> torch.Tensor:
+    """The [out, in] weight of one expert's projection, as a view of the fused parameter. Raises BadData."""
+    if index >= len(whole):
+        raise BadData("train.adapter_names", folder=part, count=1, first=str(index))
+    matrix = whole[index].T if experts.is_transposed else whole[index]
     if part == "down" or not experts.has_gate:
-        fused = experts.down_proj if part == "down" else experts.up_proj
-        weight = fused.data[int(index)]
-        return weight.T if experts.is_transposed else weight
-    both = experts.gate_up_proj.data[int(index)]
-    both = both.T if experts.is_transposed else both
+        return matrix
     which = ("gate", "up").index(part)
-    rows: torch.Tensor = both.chunk(2)[which] if experts.is_concatenated else both[which::2]
+    rows: torch.Tensor = matrix.chunk(2)[which] if experts.is_concatenated else matrix[which::2]
     return rows
-
-
-def _dtype(config: dict[str, Any]) -> torch.dtype:
-    name = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
-    return {"float32": torch.float32, "float16": torch.float16}.get(name, torch.bfloat16)

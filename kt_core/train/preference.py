@@ -1,4 +1,4 @@
-"""Preference training (DPO): pairs of a better and a worse answer, against the model as it was.
+"""Preference training: pairs of a better and a worse answer. DPO and IPO against the model as it was, ORPO and SimPO without.
 
 The reference is the same model with its additions switched off, so there is one copy of every weight, experts included.
 """
@@ -15,7 +15,8 @@ from kt_core.errors import BadData
 from kt_core.train.data import Pair
 from kt_core.train.encode import IGNORED, Encoded, Report, collate, encode
 from kt_core.train.lora import switched_off
-from kt_core.train.trainer import AdapterTrainer
+from kt_core.train.settings import REFERRED
+from kt_core.train.trainer import RunTrainer
 
 
 @dataclass(frozen=True)
@@ -52,30 +53,43 @@ def collate_pairs(pairs: Sequence[EncodedPair], filler: int) -> dict[str, torch.
     return collate([*(p.chosen for p in pairs), *(p.rejected for p in pairs)], filler)
 
 
-class PairTrainer(AdapterTrainer):
-    """`beta` and `kind` ("sigmoid", "ipo") as DPO's papers have them."""
+class PairTrainer(RunTrainer):
+    """`beta`, `gamma` and `kind` ("sigmoid", "ipo", "orpo", "simpo") as the papers have them."""
 
-    def __init__(self, *args: Any, beta: float, kind: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, beta: float, gamma: float, kind: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.beta = beta
+        self.gamma = gamma
         self.kind = kind
         self.model_accepts_loss_kwargs = False  # losses are means of their batch
 
     def compute_loss(
-        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        mean = self.kind == "ipo"
+        mean = self.kind != "sigmoid"
         policy = answer_likelihood(model, inputs, mean)
-        with torch.no_grad(), switched_off(model):
-            reference = answer_likelihood(model, inputs, mean)
-        chosen, rejected = (policy - reference).chunk(2)
-        loss = preference_loss(chosen - rejected, self.beta, self.kind)
+        if self.kind in REFERRED:
+            with torch.no_grad(), switched_off(model):
+                reference = answer_likelihood(model, inputs, mean)
+            policy = policy - reference
+        chosen, rejected = policy.chunk(2)
+        loss = preference_loss(chosen, rejected, self.beta, self.gamma, self.kind)
         return (loss, {}) if return_outputs else loss
 
 
-def preference_loss(margin: torch.Tensor, beta: float, kind: str) -> torch.Tensor:
-    """The mean loss of pairs by how much more the better answer gained than the worse one, in log likelihood."""
-    return -logsigmoid(beta * margin).mean() if kind == "sigmoid" else ((margin - 1 / (2 * beta)) ** 2).mean()
+def preference_loss(chosen: torch.Tensor, rejected: torch.Tensor, beta: float, gamma: float, kind: str) -> torch.Tensor:
+    """The mean loss of pairs. chosen, rejected: log likelihoods of the answers; for sigmoid and ipo what they gained; by the
+    token for all but sigmoid.
+
+    orpo: the better answer's own loss, and beta times that of the odds; simpo: gamma is a margin in units of reward.
+    """
+    margin = chosen - rejected
+    if kind == "ipo":
+        return ((margin - 1 / (2 * beta)) ** 2).mean()
+    if kind == "orpo":
+        odds = margin - torch.log1p(-chosen.exp()) + torch.log1p(-rejected.exp())
+        return (-chosen - beta * logsigmoid(odds)).mean()
+    return -logsigmoid(beta * margin - (gamma if kind == "simpo" else 0.0)).mean()
 
 
 def answer_likelihood(model: nn.Module, inputs: dict[str, Any], mean: bool) -> torch.Tensor:

@@ -9,12 +9,25 @@ from typing import Any
 
 import yaml
 
+from kt_core import paths
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
 
 STAGES = ("sft", "pt", "dpo")
-PREFERENCES = ("sigmoid", "ipo")
+TYPES = ("lora", "full", "freeze")
+REFERRED = ("sigmoid", "ipo")  # losses against the model as it was
+PREFERENCES = (*REFERRED, "orpo", "simpo")
 MARGIN = 8  # tokens that kt_model_max_length must have beyond cutoff_len
+EXPORTS = ("pair", "peft", "sglang")  # forms of kt sft export
+PARTS = ("all", "experts", "others")
+LEAST: dict[str, float] = {
+    "lora_rank": 1, "cutoff_len": 2, "per_device_train_batch_size": 1, "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1, "logging_steps": 1, "save_steps": 1, "num_train_epochs": 0, "learning_rate": 0,
+    "warmup_steps": 0, "warmup_ratio": 0, "weight_decay": 0, "lora_dropout": 0, "val_size": 0, "dataloader_num_workers": 0,
+}  # fmt: skip
+MEASURES = ("loss", "text", "choice")  # of kt sft eval
 ACTIVATIONS = ("retain", "recompute")
+MODES = {"lora": "lora", "full": "full", "freeze": "hybrid"}  # kt_train_mode of each finetuning_type
+ADAMW = ("adamw_torch", "adamw_torch_fused")
 
 # Keys of KTransformers' `kt_config`, with the type of each.
 KT_CONFIG: dict[str, type] = {
@@ -49,6 +62,10 @@ class Settings:
     use_rslora: bool = False
     pref_beta: float = 0.1
     pref_loss: str = "sigmoid"
+    simpo_gamma: float = 0.5
+    freeze_trainable_layers: int = 2  # the last ones; below 0 the first ones
+    freeze_trainable_modules: str | list[str] = "all"
+    freeze_extra_modules: str | list[str] | None = None
     # data
     dataset: str | list[str] = ""
     dataset_dir: str = "data"
@@ -90,6 +107,7 @@ class Settings:
     bf16: bool = False
     fp16: bool = False
     seed: int = 42
+    use_cpu: bool = False  # also where there is a GPU for all but the experts
     ddp_timeout: int = 1800
     resume_from_checkpoint: str | bool | None = None
     # experts on the CPU
@@ -114,6 +132,11 @@ class Settings:
         return self.alpha / (self.lora_rank**0.5 if self.use_rslora else self.lora_rank)
 
     @property
+    def experts_path(self) -> str | None:
+        """A checkpoint of the same model that the experts are read from."""
+        return self.kt_weight_path or self.kt_config.get("kt_weight_path")
+
+    @property
     def threads(self) -> int | None:
         return self.kt_config.get("kt_num_threads") or self.cpu_infer
 
@@ -131,14 +154,19 @@ def read(file: str | Path, words: typing.Sequence[str] = ()) -> Settings:
     """
     path = Path(file)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.safe_load(paths.text(path))
     except FileNotFoundError:
         raise NotFound("train.no_file", file=path) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadData("train.bad_yaml", file=path, reason=" ".join(str(error).split())) from None
     if not isinstance(found, dict):
         raise BadData("train.bad_yaml", file=path, reason=type(found).__name__)
-    return settings({str(key): value for key, value in found.items()} | dict(map(_word, words)))
+    return settings({str(key): value for key, value in found.items()} | on_top(words))
+
+
+def on_top(words: typing.Iterable[str]) -> dict[str, Any]:
+    """Values of `key=value` words. Raises UsageError for another word."""
+    return dict(map(_word, words))
 
 
 def settings(values: dict[str, Any]) -> Settings:
@@ -170,19 +198,15 @@ def check(s: Settings, training: bool = True) -> Settings:
         raise Unsupported("train.preference", loss=s.pref_loss, known=", ".join(PREFERENCES))
     if s.stage == "dpo" and s.packing:
         raise UsageError("train.packed_pairs")
-    if s.finetuning_type != "lora":
-        raise Unsupported("train.finetuning_type", type=s.finetuning_type)
+    _check_type(s)
     if s.fp16:
         raise Unsupported("train.key", setting="fp16")
     if s.eval_strategy != "no" and not s.val_size:
         raise UsageError("train.needs_key", setting="val_size")
-    if s.kt_weight_path or s.kt_config.get("kt_weight_path"):
-        raise Unsupported("train.key", setting="kt_weight_path")
-    for key in ("kt_num_gpu_experts", "kt_use_lora_experts", "kt_full_weight_grad"):
-        if s.kt_config.get(key):
-            raise Unsupported("train.key", setting=f"kt_config.{key}")
-    for key, least in (("lora_rank", 1), ("cutoff_len", 2), ("per_device_train_batch_size", 1)):
-        if getattr(s, key) < least:
+    if s.kt_config.get("kt_use_lora_experts"):
+        raise Unsupported("train.key", setting="kt_config.kt_use_lora_experts")
+    for key, least in LEAST.items():
+        if not getattr(s, key) >= least:
             raise UsageError("train.too_small", setting=key, least=least, value=getattr(s, key))
     if s.lora_rank > 256:
         raise Unsupported("train.rank", rank=s.lora_rank)
@@ -199,10 +223,35 @@ def check(s: Settings, training: bool = True) -> Settings:
     return s
 
 
+def _check_type(s: Settings) -> None:
+    if s.finetuning_type not in TYPES:
+        raise Unsupported("train.finetuning_type", type=s.finetuning_type, known=", ".join(TYPES))
+    mode = s.kt_config.get("kt_train_mode") or MODES[s.finetuning_type]
+    if mode != MODES[s.finetuning_type] or (s.finetuning_type == "lora" and s.kt_config.get("kt_full_weight_grad")):
+        raise UsageError("train.two_modes", type=s.finetuning_type, mode=mode)
+    if s.finetuning_type == "lora":
+        return
+    if s.experts_path:
+        raise Unsupported("train.frozen_experts", type=s.finetuning_type)
+    if s.stage == "dpo" and s.pref_loss in REFERRED:
+        raise Unsupported("train.no_reference", type=s.finetuning_type, loss=s.pref_loss)
+    if s.optim not in ADAMW:
+        raise Unsupported("train.optim", optim=s.optim, type=s.finetuning_type, known=", ".join(ADAMW))
+
+
 def without_effect(s: Settings) -> list[str]:
     """Keys that were set, mean something elsewhere, and change nothing here."""
     default = Settings()
-    keys = ("kt_optimize_rule", "chunk_size", "preprocessing_num_workers", "overwrite_cache", "trust_remote_code")
+    keys = [
+        "kt_optimize_rule",
+        "chunk_size",
+        "kt_non_expert_weight_path",
+        "preprocessing_num_workers",
+        "overwrite_cache",
+        "trust_remote_code",
+    ]
+    if s.finetuning_type != "lora":
+        keys += ["lora_rank", "lora_alpha", "lora_dropout", "lora_target", "use_rslora"]
     return [key for key in keys if getattr(s, key) != getattr(default, key)]
 
 
@@ -210,7 +259,10 @@ def _word(word: str) -> tuple[str, Any]:
     key, equals, value = word.partition("=")
     if not equals or not key:
         raise UsageError("train.bad_word", word=word)
-    return key.removeprefix("--"), yaml.safe_load(value)
+    try:
+        return key.removeprefix("--"), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UsageError("train.bad_word", word=word) from None
 
 
 def _near(key: str, known: typing.Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""transformers' Trainer with kt's adapters: what a checkpoint is, when it counts, what is told, and when to stop."""
+"""transformers' Trainer for models of kt: what a checkpoint is, when it counts, what is told, and when to stop."""
 
 import inspect
 import json
@@ -9,17 +9,20 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-from kt_core.errors import KTError, NotFound, UsageError
+from kt_core.errors import EnvironmentProblem, KTError, NotFound, UsageError
 from kt_core.events import Events
+from kt_core.kernels import training
 from kt_core.messages import t
-from kt_core.train import adapter, described
+from kt_core.train import head, ranks
 from kt_core.train.encode import IGNORED
 from kt_core.train.lora import trainable
 from kt_core.train.settings import Settings
@@ -29,14 +32,30 @@ CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
 STAGING = ".saving"
 
 
-class AdapterTrainer(Trainer):  # type: ignore[misc]
-    """Saves adapters, each checkpoint whole or not at all; stops at a loss or gradient that is not finite."""
+@dataclass(frozen=True)
+class Keeping:
+    """How what is trained goes to a folder and comes back from it, and the file by which a folder is known."""
 
-    def __init__(self, *args: Any, save_adapter: Callable[[Path], None], keep: int | None, **kwargs: Any) -> None:
+    save: Callable[[Path], None]
+    load: Callable[[Path], None]
+    file: str
+
+
+class RunTrainer(Trainer):  # type: ignore[misc]
+    """Saves what is trained, each checkpoint whole or not at all; stops at a loss or gradient that is not finite."""
+
+    def __init__(self, *args: Any, keeping: Keeping, most: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.save_adapter = save_adapter
-        self.keep = keep
+        self.keeping = keeping
+        self.most = most
         self.tokens = 0
+        self.waited = 0.0  # for data, in seconds
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter()
+        batches = super().get_batch_samples(*args, **kwargs)
+        self.waited += time.perf_counter() - begin
+        return batches
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any, **kwargs: Any) -> torch.Tensor:
         self.tokens += (
@@ -47,20 +66,26 @@ class AdapterTrainer(Trainer):  # type: ignore[misc]
             raise KTError("train.not_finite_loss", step=self.state.global_step + 1, folder=self._last())
         return loss
 
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *rest: Any, **kwargs: Any) -> Any:
-        """Logits are made only where a label asks for them: the output matrix is the largest product of a small model."""
-        if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Logits are made only where a label asks for them, the output matrix being the largest product of a small model; and, where
+        it is a plain one, for some rows at a time."""
+        if ranks.count() == 1 and not self.args.bf16 and head.splits(self.model):  # autocast is around the whole model
+            loss = head.loss(self.model, inputs, num_items_in_batch)
+            return (loss, {}) if return_outputs else loss
+        if "logits_to_keep" in inspect.signature(type(self.model).forward).parameters:
             targets = nn.functional.pad(inputs["labels"], (0, 1), value=IGNORED)[:, 1:]
             asked = (targets != IGNORED).any(0).nonzero().squeeze(1)
             targets = targets[:, asked]
             inputs = {**inputs, "logits_to_keep": asked, "labels": targets, "shift_labels": targets}
-        return super().compute_loss(model, inputs, *rest, **kwargs)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.save_adapter(Path(output_dir or self.args.output_dir))
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        self.keeping.save(Path(output_dir or self.args.output_dir))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        adapter.load(model or self.model, Path(resume_from_checkpoint))
+        self.keeping.load(Path(resume_from_checkpoint))
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(Path(self.args.output_dir) / STAGING)
@@ -68,15 +93,21 @@ class AdapterTrainer(Trainer):  # type: ignore[misc]
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Written beside and renamed: a process that is killed meanwhile leaves the checkpoints before as they were."""
         super()._save_checkpoint(model, trial)
+        ranks.wait()
+        if ranks.first():
+            self._rename(trial)
+        ranks.wait()
+
+    def _rename(self, trial: Any) -> None:
         name = f"checkpoint-{self.state.global_step}"
         staging, to = Path(self._get_output_dir(trial)), Path(self.args.output_dir) / name
-        for file in (staging / name).iterdir():
+        for file in (path for path in (staging / name).rglob("*") if path.is_file()):
             with file.open("rb") as written:
                 os.fsync(written.fileno())
         shutil.rmtree(to, ignore_errors=True)
         (staging / name).replace(to)
         shutil.rmtree(staging, ignore_errors=True)
-        for old in checkpoints(Path(self.args.output_dir))[: -self.keep] if self.keep else []:
+        for old in checkpoints(Path(self.args.output_dir))[: -self.most] if self.most else []:
             shutil.rmtree(old)
 
     def _last(self) -> str:
@@ -87,14 +118,27 @@ class AdapterTrainer(Trainer):  # type: ignore[misc]
 class Telling(TrainerCallback):  # type: ignore[misc]
     """Events, the log of JSON lines, and the look at gradients before each step."""
 
-    def __init__(self, events: Events, folder: Path, tokens: Callable[[], int]) -> None:
+    def __init__(self, events: Events, folder: Path, trainer: RunTrainer) -> None:
         self.events = events
         self.file = folder / LOG
-        self.tokens = tokens
+        self.trainer = trainer
         self.began = (time.monotonic(), 0)
+        self.last = self._clocks()
+
+    def _clocks(self) -> tuple[float, float, float]:
+        """Now, seconds in the experts and seconds of waiting for data, all since some time."""
+        return time.perf_counter(), training.spent["seconds"], self.trainer.waited
+
+    def _shares(self) -> dict[str, float]:
+        """Where the time went since the last call."""
+        now, before = self._clocks(), self.last
+        self.last = now
+        whole, experts, data = (a - b for a, b in zip(now, before, strict=True))
+        return {"experts_share": experts / whole, "data_share": data / whole}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.began = (time.monotonic(), state.global_step)
+        self.last = self._clocks()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         for name, parameter in trainable(kwargs["model"]).items():
@@ -103,8 +147,7 @@ class Telling(TrainerCallback):  # type: ignore[misc]
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         loss, step = kwargs["metrics"]["eval_loss"], state.global_step
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"current_steps": step, "eval_loss": loss}) + "\n")
+        self._note({"current_steps": step, "eval_loss": loss})
         self.events.emit("evaluated", text=t("train.evaluated", step=step, loss=f"{loss:.4f}"), step=step, loss=loss)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
@@ -120,16 +163,35 @@ class Telling(TrainerCallback):  # type: ignore[misc]
             "epoch": state.epoch,
             "elapsed_seconds": seconds,
             "remaining_seconds": seconds / max(1, steps) * (state.max_steps - state.global_step),
-            "tokens_per_second": self.tokens() / max(seconds, 1e-9),
+            "tokens_per_second": ranks.count() * self.trainer.tokens / max(seconds, 1e-9),
+            **self._shares(),
             "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._note(entry)
         self.events.emit("step", **entry)
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        if ranks.first():
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
 
 
 def arguments(s: Settings) -> TrainingArguments:
-    """transformers' own arguments for the settings that it knows."""
+    """transformers' own arguments for the settings that it knows. What is trained is float32; where that is whole layers, `bf16`
+    lets torch round to it in each product. Raises UsageError for what transformers does not
+    take, EnvironmentProblem for a program to report to that is not installed."""
+    wanted = [s.report_to] if isinstance(s.report_to, str) else s.report_to
+    have = get_available_reporting_integrations()
+    for name in wanted:
+        if name not in (*have, "none", "all"):
+            raise EnvironmentProblem("train.needs_report", name=name, known=", ".join(have) or "-")
+    try:
+        return _arguments(s)
+    except (ValueError, ImportError) as error:
+        raise UsageError("train.not_taken", reason=" ".join(str(error).split())) from None
+
+
+def _arguments(s: Settings) -> TrainingArguments:
     return TrainingArguments(
         output_dir=s.output_dir,
         per_device_train_batch_size=s.per_device_train_batch_size,
@@ -159,7 +221,8 @@ def arguments(s: Settings) -> TrainingArguments:
         gradient_checkpointing_kwargs={"use_reentrant": False},
         remove_unused_columns=False,
         disable_tqdm=True,
-        use_cpu=True,
+        use_cpu=s.use_cpu or not torch.cuda.is_available(),
+        bf16=s.bf16 and s.finetuning_type != "lora",
     )
 
 
@@ -169,15 +232,15 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
-def resume_from(s: Settings) -> str | None:
-    """The checkpoint to go on from. Raises NotFound; UsageError where an older run's results would be overwritten.
+def resume_from(s: Settings, known_by: str) -> str | None:
+    """The checkpoint to go on from, a folder with a file `known_by`. Raises NotFound; UsageError where an older run's results would be overwritten.
 
     With `overwrite_output_dir` an older run's checkpoints and log are removed.
     """
     folder = Path(s.output_dir)
     older = checkpoints(folder)
     if isinstance(s.resume_from_checkpoint, str) and s.resume_from_checkpoint not in ("true", "false"):
-        if not Path(s.resume_from_checkpoint, described.WEIGHTS).is_file():
+        if not Path(s.resume_from_checkpoint, known_by).is_file():
             raise NotFound("train.no_checkpoint", folder=s.resume_from_checkpoint)
         return s.resume_from_checkpoint
     if s.resume_from_checkpoint in (True, "true"):
@@ -186,7 +249,8 @@ def resume_from(s: Settings) -> str | None:
         return str(older[-1])
     if older and not s.overwrite_output_dir:
         raise UsageError("train.older_run", folder=folder, last=older[-1])
-    for path in older:
-        shutil.rmtree(path)
-    (folder / LOG).unlink(missing_ok=True)
+    if ranks.first():
+        for path in older:
+            shutil.rmtree(path)
+        (folder / LOG).unlink(missing_ok=True)
     return None

@@ -159,6 +159,16 @@ def _iq4_xs(b: Bytes) -> Floats:
     return (scale[..., None] * values).reshape(*b.shape[:-1], 256)
 
 
+def _iq4_k(b: Bytes) -> Floats:
+    """Sixteen 6-bit scales: low nibbles in 8 bytes, two high bits each in a 32-bit word; a bit of each moves its steps up by 4."""
+    high = np.ascontiguousarray(b[..., 4:8]).view("<u4") >> np.arange(0, 32, 2, dtype=np.uint32) & 3
+    low = np.stack([b[..., 8:16] & 15, b[..., 8:16] >> 4], axis=-1).reshape(*b.shape[:-1], 16)
+    moved = np.ascontiguousarray(b[..., 2:4]).view("<u2") >> np.arange(16, dtype=np.uint16) & 1
+    scale: Floats = _half(b, 0) * ((low | high << 4).astype(np.float32) - 32)
+    values: Floats = _UNEVEN[_nibbles(b[..., 16:].reshape(*b.shape[:-1], 8, 16))].reshape(*b.shape[:-1], 16, 16)
+    return (scale[..., None] * (values + 4 * moved[..., None].astype(np.float32))).reshape(*b.shape[:-1], 256)
+
+
 def _mxfp4(b: Bytes) -> Floats:
     """2^(e - 127) * E2M1; float64 in between, as half of the smallest scales is subnormal."""
     values: Floats = (np.exp2(b[..., :1].astype(np.float64) - 127) * scaled.E2M1[_nibbles(b[..., 1:])]).astype(
@@ -191,6 +201,7 @@ DECODERS: dict[str, Callable[[Bytes], Floats]] = {
     "Q3_K": _q3_k,
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
+    "IQ4_K": _iq4_k,
     "MXFP4": _mxfp4,
     **grids.DECODERS,
 }

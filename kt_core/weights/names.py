@@ -37,6 +37,11 @@ class Rows:
     across: tuple[int, int] | None = None  # first column, step
 
     @property
+    def place(self) -> str:
+        """Where in the checkpoint it begins: "tensor:first row", and the first column where it lies across."""
+        return f"{self.tensor.name}:{self.first}" + (f":{self.across[0]}" if self.across else "")
+
+    @property
     def cols(self) -> int:
         return self.tensor.shape[-1] if self.tensor.shape else 1
 

@@ -42,7 +42,9 @@ def e8m0(codes: Bytes) -> Floats:
 
 
 def bf16(raw: Bytes) -> Floats:
-    return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    wide = raw.view("<u2").astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
 
 
 _SCALES: dict[str, Callable[[Bytes], Floats]] = {

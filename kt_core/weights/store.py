@@ -97,6 +97,14 @@ class Weights:
             raise NotFound("weights.no_expert", prefix=shown(prefix), index=index, part=shown(part), count=len(experts))
         return self._two_dimensions(f"{prefix}.{index}.{part}", experts[index][part])
 
+    def place(self, name: str) -> str:
+        """Where in the checkpoint a parameter begins: names.Rows.place. Raises NotFound."""
+        return self._find(name).place
+
+    def expert_place(self, prefix: str, index: int, part: str) -> str:
+        """The same of an expert's matrix. Raises KeyError and IndexError."""
+        return self._experts[prefix][index][part].place
+
     def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The decoded parameter in its own shape, rounded to `dtype`. Raises NotFound."""
         prefix, _, part = name.rpartition(".")

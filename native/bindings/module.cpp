@@ -195,12 +195,19 @@ kt::Pool& pool_or_default(kt::Pool* pool) {
 }
 
 std::unique_ptr<kt::Linear> make_linear(const Weight& weight, uintptr_t bias, const std::string& tier,
-                                        kt::Pool* pool) {
+                                        kt::Pool* pool, const py::object& between) {
     const Kernels& kernels = kt::kernels(tier);
     const Source from = source(kernels, weight);
+    std::function<void()> call;
+    if (!between.is_none()) {
+        call = [&between] {
+            const py::gil_scoped_acquire acquire;
+            between();
+        };
+    }
     const py::gil_scoped_release release;
     return std::make_unique<kt::Linear>(pool_or_default(pool), kernels, from.matrix,
-                                        pointer<const float>(bias));
+                                        pointer<const float>(bias), call);
 }
 
 // biases: addresses of float32 rows of gate, up and down, or 0.
@@ -240,6 +247,7 @@ py::list expert_places(const kt::Experts& experts, int64_t index) {
 
 void bind_attention(py::module_& m);  // attention.cpp
 void bind_ceilings(py::module_& m);   // ceilings.cpp
+void bind_grids(py::module_& m);      // grids.cpp
 void bind_program(py::module_& m);    // program.cpp
 void bind_relay(py::module_& m);      // relay.cpp
 void bind_sampling(py::module_& m);   // sampling.cpp
@@ -276,7 +284,7 @@ PYBIND11_MODULE(_native, m) {
 
     py::class_<kt::Linear>(m, "Linear")
         .def(py::init(&make_linear), py::arg("weight"), py::arg("bias"), py::arg("tier"), py::arg("pool"),
-             py::keep_alive<1, 5>())
+             py::arg("between"), py::keep_alive<1, 5>())
         .def_property_readonly("rows", &kt::Linear::rows)
         .def_property_readonly("cols", &kt::Linear::cols)
         .def_property_readonly("nbytes", &kt::Linear::bytes)
@@ -302,6 +310,7 @@ PYBIND11_MODULE(_native, m) {
                  for (size_t i = 0; i < counts.size(); ++i) counts[i] = self.asked(i);
                  return counts;
              })
+        .def("asked_at", [](const kt::Experts& self) { return reinterpret_cast<uintptr_t>(self.asked_at()); })
         .def("load", &load_experts)
         .def("places", &expert_places)
         .def(
@@ -313,6 +322,7 @@ PYBIND11_MODULE(_native, m) {
                               positive(tokens), positive(slots), pointer<const uint8_t>(elsewhere)});
             },
             py::call_guard<py::gil_scoped_release>());
+    bind_grids(m);
     bind_program(m);
     bind_relay(m);
     bind_sampling(m);

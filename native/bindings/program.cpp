@@ -41,7 +41,7 @@ using Source =
 // linear, y (None: the results), add
 using Product = std::tuple<const kt::Linear*, std::optional<Columns>, bool>;
 
-void linear(Program& self, const Source& from, const std::vector<Product>& products) {
+size_t linear(Program& self, const Source& from, const std::vector<Product>& products) {
     const auto& [kind, x, other, weight, offset, epsilon, keep] = from;
     const Program::Source source{
         .kind = named<Program::Source::Kind>(kind, {{"rows", Program::Source::kRows},
@@ -59,7 +59,7 @@ void linear(Program& self, const Source& from, const std::vector<Product>& produ
         if (!weights) throw std::invalid_argument("a product needs a weight");
         out.push_back({weights, y ? at(*y) : Program::Columns{Program::kResults}, add});
     }
-    self.linear(source, out);
+    return self.linear(source, out);
 }
 
 void route(Program& self, const Columns& logits, size_t experts, size_t slots, const Choice& choice,
@@ -68,13 +68,13 @@ void route(Program& self, const Columns& logits, size_t experts, size_t slots, c
 }
 
 // tokens, positions, slots, count; tables, their columns, lengths, starts, sequences; outputs, how many;
-// embedded; results
+// embedded; results; adapters
 using Step =
     std::tuple<std::array<uintptr_t, 3>, size_t, std::tuple<uintptr_t, size_t, uintptr_t, uintptr_t, size_t>,
-               uintptr_t, size_t, uintptr_t, uintptr_t>;
+               uintptr_t, size_t, uintptr_t, uintptr_t, uintptr_t>;
 
 void run(Program& self, const Step& step) {
-    const auto& [tokens, count, batch, outputs, output_count, embedded, results] = step;
+    const auto& [tokens, count, batch, outputs, output_count, embedded, results, adapters] = step;
     const auto& [tables, table_stride, lengths, starts, sequences] = batch;
     const py::gil_scoped_release release;
     self.run({.tokens = pointer<const int64_t>(tokens[0]),
@@ -89,7 +89,18 @@ void run(Program& self, const Step& step) {
               .outputs = pointer<const int64_t>(outputs),
               .output_count = output_count,
               .embedded = pointer<const float>(embedded),
-              .results = pointer<float>(results)});
+              .results = pointer<float>(results),
+              .adapters = pointer<const int32_t>(adapters)});
+}
+
+void adapt_experts(Program& self, int32_t adapter, size_t operation, size_t rank, float scale,
+                   const std::array<std::array<uintptr_t, 2>, kt::kProjections>& lora) {
+    Program::ExpertAdditions additions{.rank = rank, .scale = scale};
+    for (size_t i = 0; i < kt::kProjections; ++i) {
+        additions.lora[i] = {pointer<const uint16_t>(lora[i][0]), pointer<const uint16_t>(lora[i][1])};
+    }
+    const py::gil_scoped_release release;
+    self.adapt_experts(adapter, operation, additions);
 }
 
 }  // namespace
@@ -131,7 +142,8 @@ void bind_program(py::module_& m) {
         .def(
             "heads",
             [](Program& self, const kt::HeadLinear& linear, const Columns& x, size_t x_stride,
-               const Columns& y, size_t y_stride) { self.heads(&linear, at(x), x_stride, at(y), y_stride); },
+               const Columns& y,
+               size_t y_stride) { return self.heads(&linear, at(x), x_stride, at(y), y_stride); },
             py::keep_alive<1, 2>())
         .def("copy",
              [](Program& self, const Columns& x, size_t x_stride, const Columns& y, size_t y_stride,
@@ -140,7 +152,7 @@ void bind_program(py::module_& m) {
         .def(
             "experts",
             [](Program& self, const kt::Experts& experts, const Columns& x, const Columns& y, bool add) {
-                self.experts(&experts, at(x), at(y), add);
+                return self.experts(&experts, at(x), at(y), add);
             },
             py::keep_alive<1, 2>())
         .def("combine",
@@ -153,6 +165,12 @@ void bind_program(py::module_& m) {
         .def("gather", [](Program& self, const std::vector<size_t>& buffers) { self.gather(buffers); })
         .def("give", [](Program& self, const Columns& x, size_t width) { self.give(at(x), width); })
         .def("run", &run)
+        // What is added is kept alive by the caller until it is forgotten. A step holds the pool: not the GIL
+        // meanwhile.
+        .def("adapt", &Program::adapt, py::call_guard<py::gil_scoped_release>())
+        .def("adapt_heads", &Program::adapt_heads, py::call_guard<py::gil_scoped_release>())
+        .def("adapt_experts", &adapt_experts)
+        .def("forget", &Program::forget, py::call_guard<py::gil_scoped_release>())
         .def("keep_times", &Program::keep_times)
         .def("times", &Program::times);
     m.def("decodes_rows", [](const std::string& format) { return kt::row_decoder(format) != nullptr; });

@@ -10,12 +10,16 @@ namespace py = pybind11;
 
 namespace {
 
+using Three = std::array<uintptr_t, kt::kProjections>;
 using Pairs = std::array<std::array<uintptr_t, 2>, kt::kProjections>;
 
 template <class T>
 T* pointer(uintptr_t address) {
     return reinterpret_cast<T*>(address);
 }
+
+// weights, gradient, first, second
+using Masters = std::array<uintptr_t, 4>;
 
 // x, ids, weights, gate and up (0: not kept)
 using Addresses = std::array<uintptr_t, 5>;
@@ -48,22 +52,42 @@ void bind_training(py::module_& m) {
         .def(
             "forward",
             [](const kt::Training& self, const Addresses& at, bool bf16, size_t tokens, size_t slots,
-               size_t rank, float scale, const Pairs& lora, uintptr_t y) {
-                self.forward(call_of(at, bf16, tokens, slots, rank, scale, lora), pointer<void>(y));
+               size_t rank, float scale, const Pairs& lora, uintptr_t y, bool as_stored) {
+                kt::TrainingCall call = call_of(at, bf16, tokens, slots, rank, scale, lora);
+                call.as_stored = as_stored;
+                self.forward(call, pointer<void>(y));
             },
             py::call_guard<py::gil_scoped_release>())
         .def(
             "backward",
             [](const kt::Training& self, const Addresses& at, bool bf16, size_t tokens, size_t slots,
                size_t rank, float scale, const Pairs& lora, uintptr_t dy, uintptr_t dx, uintptr_t dweights,
-               const Pairs& gradients) {
+               const Pairs& gradients, const Three& base) {
                 kt::TrainingGradients back{.dy = pointer<const void>(dy),
                                            .dx = pointer<void>(dx),
                                            .weights = pointer<float>(dweights)};
                 for (size_t i = 0; i < kt::kProjections; ++i) {
                     back.lora[i] = {pointer<float>(gradients[i][0]), pointer<float>(gradients[i][1])};
+                    back.base[i] = pointer<float>(base[i]);
                 }
                 self.backward(call_of(at, bf16, tokens, slots, rank, scale, lora), back);
             },
             py::call_guard<py::gil_scoped_release>());
+    m.def(
+        "step_experts",
+        [](kt::Experts& experts, const std::array<float, 8>& how, const std::array<Masters, 3>& masters) {
+            const auto [rate, beta_second, epsilon, decay, rest_first, rest_second, unbias_first,
+                        unbias_second] = how;
+            std::array<kt::Masters, kt::kProjections> three;
+            for (size_t i = 0; i < kt::kProjections; ++i) {
+                const auto [weights, gradient, first, second] = masters[i];
+                three[i] = {pointer<float>(weights), pointer<const float>(gradient), pointer<float>(first),
+                            pointer<float>(second)};
+            }
+            kt::step(
+                experts,
+                {rate, beta_second, epsilon, decay, rest_first, rest_second, unbias_first, unbias_second},
+                three);
+        },
+        py::call_guard<py::gil_scoped_release>());
 }

@@ -6,8 +6,10 @@
 
 #include "kernels/layer/layer-inl.h"
 
+#include "kernels/grids-inl.h"
+
 namespace kt {
 extern const KernelTable kt_table_avx2;
-constexpr KernelTable kt_table_avx2 =
-    with_training(with_activations(with_layer(make_full_table("avx2", vector_prefill), layer_ops)));
+constexpr KernelTable kt_table_avx2 = with_grids(
+    with_training(with_activations(with_layer(make_full_table("avx2", vector_prefill), layer_ops))));
 }  // namespace kt

@@ -25,6 +25,12 @@ KT_INLINE void store_as(void* p, T value) {
     __builtin_memcpy(p, &value, sizeof value);
 }
 
+// What was written lies in memory from here on. GCC 12 takes ldtilecfg to read eight bytes, and loads of
+// tiles none, and leaves the rest of a local configuration unwritten.
+KT_INLINE void write_out(const void* p) {
+    __asm__ volatile("" ::"r"(p) : "memory");
+}
+
 KT_INLINE float bits_to_f32(uint32_t bits) {
     return __builtin_bit_cast(float, bits);
 }

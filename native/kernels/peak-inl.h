@@ -166,6 +166,8 @@ KT_INLINE double keep_tiles_busy(size_t rounds, double values, Multiply multiply
         state = state * 1664525 + 1013904223;
         value = static_cast<uint16_t>(0x3f80 | (state >> 31) << 15 | (state >> 24 & 0x7f));
     }
+    write_out(&config);
+    write_out(operands);
     _tile_loadconfig(&config);
     _tile_zero(0);
     _tile_zero(1);

@@ -68,6 +68,7 @@ struct Stream {
 template <int T, int P>
 void amx_block(const uint16_t* const* weights, size_t steps, const uint8_t* a, const uint8_t* b,
                size_t tile_rows, bool first, float* out, size_t stride, Stream& stream) {
+    write_out(weights[0]);
     float* const below = out + tile_rows * stride;
     const size_t stride_bytes = 4 * stride;
     if (first) {
@@ -132,6 +133,7 @@ void amx_blocks(const PrefillArgs& a, size_t panel, const uint16_t* const* weigh
 
 inline void prefill_amx(const PrefillArgs& a) {
     const TileConfig config = tile_config(a.tile_rows);
+    write_out(&config);
     _tile_loadconfig(&config);
     for_each_block<kAmxColumns, 2, kTileColumns>(
         a, [&a](size_t panel, size_t panels, const uint16_t* const* weights, size_t begin, size_t count) {

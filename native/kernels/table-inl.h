@@ -39,8 +39,8 @@ template <class... F>
 struct List {};
 
 using Formats = List<F32, F16, BF16, Q8_0, Q4_1, Q4_0, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M,
-                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4, MXFP4_HF, NVFP4, INT4,
-                     GPTQ, AWQ, INT8_CHANNEL, FP8_BLOCK, FP8_CHANNEL, MXFP8>;
+                     IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, IQ4_K, MXFP4, MXFP4_HF, NVFP4,
+                     INT4, GPTQ, AWQ, INT8_CHANNEL, FP8_BLOCK, FP8_CHANNEL, MXFP8>;
 
 // The format whose panels F's are, and with them its kernels: F::Kernel, or F itself.
 template <class F>

@@ -128,6 +128,7 @@ Kernels resolve(const Tier& top, Features features) {
         }
         fill_empty(out.layer, table.layer);
         if (!out.training.turn) out.training = table.training;
+        if (!out.grids.search) out.grids = table.grids;
         for (size_t i = 0; i < kFormatSlots; ++i) {
             const UnpackFn unpack = out.formats[i].unpack;
             if (!out.formats[i].matmul && table.formats[i].matmul) {

@@ -22,6 +22,7 @@ enum Slot : size_t {
     kRowPointers = kPrepared + kPolicies
 };
 
+constexpr size_t kPieceBytes = size_t{1} << 26;
 constexpr size_t kTileFloats = kRowsPerTask * kPanelsPerTask * kPanelRows;
 
 // Each part's tasks in as many runs, of the same number as far as it goes.
@@ -38,27 +39,44 @@ std::span<const size_t> in_lanes(Pool::Lease& lease, std::span<const size_t> beg
 
 }  // namespace
 
-Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, const float* bias)
+Linear::Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, const float* bias,
+               const std::function<void()>& between)
     : pool_(pool),
       kernels_(kernels),
       format_(stored.format),
       rows_(stored.rows),
       cols_(stored.cols),
       bias_(bias ? std::vector<float>(bias, bias + stored.rows) : std::vector<float>()) {
-    Pool::Lease lease(pool_);
-    begins_ = lease.split(divide_up(rows_, kPanelRows));
-    parts_.resize(begins_.size() - 1);
+    {
+        Pool::Lease lease(pool_);
+        begins_ = lease.split(divide_up(rows_, kPanelRows));
+        parts_.resize(begins_.size() - 1);
+        for (size_t p = 0; p < parts_.size(); ++p) {
+            Part& part = parts_[p];
+            part.weight = panel_shape(kernels, stored, begins_[p], begins_[p + 1]);
+            part.memory = lease.weights(part.weight.bytes(), p, parts_.size());
+            part.weight.panels = part.memory.data();
+        }
+    }
+    const size_t pieces = std::max<size_t>(1, divide_up(bytes(), kPieceBytes));
+    for (size_t piece = 0; piece < pieces; ++piece) {
+        pack_piece(stored, piece, pieces);
+        if (between && piece + 1 < pieces) between();
+    }
+}
+
+void Linear::pack_piece(const StoredMatrix& stored, size_t piece, size_t pieces) {
     std::vector<Packing> jobs;
     std::vector<size_t> job_begins{0};
     for (size_t p = 0; p < parts_.size(); ++p) {
-        Part& part = parts_[p];
-        part.weight = panel_shape(kernels, stored, begins_[p], begins_[p + 1]);
-        part.memory = lease.weights(part.weight.bytes(), p, parts_.size());
-        part.weight.panels = part.memory.data();
+        const Part& part = parts_[p];
+        const size_t count = part.weight.panel_count(), stride = part.weight.stride;
+        const size_t begin = count * piece / pieces, end = count * (piece + 1) / pieces;
         jobs.push_back(
-            {&stored, begins_[p], part.weight.panel_count(), part.memory.data(), part.weight.stride});
+            {&stored, begins_[p] + begin, end - begin, part.memory.data() + begin * stride, stride});
         job_begins.push_back(jobs.size());
     }
+    Pool::Lease lease(pool_);
     pack(lease, kernels_, jobs, job_begins);
 }
 

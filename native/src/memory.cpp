@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMapped = size_t{1} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kMapping = size_t{64} << 20;
+constexpr size_t kMapping = size_t{256} << 20;
 
 size_t round_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;

@@ -130,6 +130,14 @@ struct MadeRows {
     size_t size;
     float* keep;  // null: not wanted
 
+    // Its rows from `row` on, made once more.
+    MadeRows from_row(size_t row) const {
+        MadeRows rest = *this;
+        rest.x += row * x_stride;
+        if (other) rest.other += row * other_stride;
+        rest.keep = nullptr;
+        return rest;
+    }
     static const float* make(const void* context, size_t row, float* scratch) {
         const MadeRows& from = *static_cast<const MadeRows*>(context);
         const float* const x = from.x + row * from.x_stride;
@@ -147,7 +155,7 @@ struct MadeRows {
 
 }  // namespace
 
-void Program::linear(const Source& source, std::span<const Product> products) {
+size_t Program::linear(const Source& source, std::span<const Product> products) {
     if (products.empty() || products.size() > Linear::kMostTargets) refuse("a group has 1 to 8 products");
     const size_t size = products[0].linear->cols();
     for (const Product& product : products) {
@@ -185,15 +193,30 @@ void Program::linear(const Source& source, std::span<const Product> products) {
                            .stride = results ? product.linear->rows() : stride(product.y),
                            .add = product.add});
     }
+    auto& shapes = shapes_.emplace_back();
+    for (const Product& product : products) shapes.emplace_back(size, product.linear->rows());
+    const AddedToLinear& added = added_to_linear_.emplace_back();
     const char* const kind = targets[0].y ? "linear" : "head";
-    add(kind, [from, targets](Run& run) {
+    add(kind, [=, &added, this](Run& run) {
         Linear::Target now[Linear::kMostTargets];
         std::ranges::copy(targets, now);
         for (size_t i = 0; i < targets.size(); ++i) {
             if (!now[i].y) now[i].y = run.step.results;
         }
         Linear::forward(run.lease, {now, targets.size()}, {MadeRows::make, &from}, run.rows);
+        for (const Stretch& rows : run.stretches) {
+            const auto found = added.find(rows.adapter);
+            if (found == added.end()) continue;
+            Linear::Target here[Linear::kMostTargets];
+            for (size_t i = 0; i < targets.size(); ++i) {
+                here[i] = now[i];
+                here[i].y = static_cast<float*>(now[i].y) + rows.first * now[i].stride;
+            }
+            const MadeRows some = from.from_row(rows.first);
+            add_low_rank(run, {MadeRows::make, &some}, {here, targets.size()}, found->second, rows.count);
+        }
     });
+    return shapes_.size() - 1;
 }
 
 void Program::norm(Columns x, Columns y, size_t heads, size_t size, std::span<const float> weight,
@@ -275,13 +298,21 @@ void Program::attend(size_t layer, Columns q, size_t query_heads, const Rule& ru
     });
 }
 
-void Program::heads(const HeadLinear* linear, Columns x, size_t x_stride, Columns y, size_t y_stride) {
+size_t Program::heads(const HeadLinear* linear, Columns x, size_t x_stride, Columns y, size_t y_stride) {
     checked(x, (linear->heads() - 1) * x_stride + linear->cols());
     checked(y, (linear->heads() - 1) * y_stride + linear->rows());
-    add("heads", [=, this](Run& run) {
-        linear->forward(run.lease, {data(x), stride(x), x_stride}, Dtype::kF32, run.rows,
-                        {data(y), stride(y), y_stride});
+    const AddedToHeads& added = added_to_heads_.emplace_back(AddedToHeads{{-1, linear}});
+    add("heads", [=, &added, this](Run& run) {
+        const Stretch all{0, run.rows, -1};
+        const bool parted = added.size() > 1 && !run.stretches.empty();
+        for (const Stretch& rows : parted ? run.stretches : std::span(&all, 1)) {
+            const auto found = added.find(rows.adapter);
+            const HeadLinear& heads = found == added.end() ? *linear : *found->second;
+            heads.forward(run.lease, {data(x) + rows.first * stride(x), stride(x), x_stride}, Dtype::kF32,
+                          rows.count, {data(y) + rows.first * stride(y), stride(y), y_stride});
+        }
     });
+    return added_to_heads_.size() - 1;
 }
 
 void Program::copy(Columns x, size_t x_stride, Columns y, size_t y_stride, size_t heads, size_t size) {
@@ -311,21 +342,33 @@ void Program::route(Columns logits, const RouteArgs& rule, std::span<const float
     });
 }
 
-void Program::experts(const Experts* experts, Columns x, Columns y, bool add_up) {
+size_t Program::experts(const Experts* experts, Columns x, Columns y, bool add_up) {
     for (const Columns at : {checked(x, experts->hidden()), checked(y, experts->hidden())}) {
         if (stride(at) != experts->hidden()) refuse("experts take and fill whole rows");
     }
     if (slots_ == 0) refuse("experts need a choice before them");
-    add("experts", [=, this, slots = slots_](Run& run) {
-        experts->forward(run.lease, {.x = data(x),
-                                     .ids = ids_.data(),
-                                     .weights = weights_.data(),
-                                     .y = data(y),
-                                     .dtype = Dtype::kF32,
-                                     .tokens = run.rows,
-                                     .slots = slots,
-                                     .add = add_up});
+    const AddedToExperts& added = added_to_experts_.emplace_back(AddedToExperts{experts->hidden(), {}});
+    add("experts", [=, &added, this, slots = slots_](Run& run) {
+        const Stretch all{0, run.rows, -1};
+        const bool parted = !added.by_adapter.empty() && !run.stretches.empty();
+        for (const Stretch& rows : parted ? run.stretches : std::span(&all, 1)) {
+            const ExpertsCall call{.x = data(x) + rows.first * stride(x),
+                                   .ids = ids_.data() + rows.first * slots,
+                                   .weights = weights_.data() + rows.first * slots,
+                                   .y = data(y) + rows.first * stride(y),
+                                   .dtype = Dtype::kF32,
+                                   .tokens = rows.count,
+                                   .slots = slots,
+                                   .add = add_up};
+            const auto found = added.by_adapter.find(rows.adapter);
+            if (found == added.by_adapter.end()) {
+                experts->forward(run.lease, call);
+            } else {
+                add_to_experts(run, *experts, found->second, call);
+            }
+        }
     });
+    return added_to_experts_.size() - 1;
 }
 
 void Program::combine(Combination kind, Columns a, Columns b, Columns out, size_t size) {
@@ -369,6 +412,7 @@ void Program::gather(std::span<const size_t> buffers) {
             }
         }
         run.rows = count;
+        run.stretches = stretched(run.step, true);
     });
 }
 
@@ -407,7 +451,7 @@ void Program::check(const ProgramStep& step) const {
 void Program::run(const ProgramStep& step) {
     check(step);
     Pool::Lease lease(pool_);
-    Run run{lease, step, step.count};
+    Run run{lease, step, step.count, stretched(step, false)};
     using Clock = std::chrono::steady_clock;
     Clock::time_point before = timed_ ? Clock::now() : Clock::time_point();
     for (Operation& operation : operations_) {

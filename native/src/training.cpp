@@ -55,6 +55,7 @@ void Training::Run::route() {
             Group* const group =
                 new (&groups[group_count++]) Group{.expert = e, .first = starts[e], .count = starts[e + 1]};
             check(*group);
+            most_rows = std::max(most_rows, group->count);
         }
         starts[e + 1] += starts[e];
     }
@@ -86,6 +87,11 @@ Memory Training::Run::thread_layout(uint8_t* base, Own& own) const {
     own.turned = memory.take<uint16_t>(padded(std::max(hidden, inner)) * turned_columns);
     own.small = memory.take<uint16_t>(std::max<size_t>(rank_columns, 1) * turned_columns);
     own.row = memory.take<uint8_t>(prepared_bytes(Policy::kBf16, std::max({hidden, inner, call.rank})));
+    if (trains_base()) {
+        own.across = memory.take<uint8_t>((kTurned + 1) * prepared_bytes(Policy::kBf16, most_rows));
+        const size_t rows = kTurned + kernels.prefill.max_tile_rows;
+        own.across_tiles = memory.take<uint8_t>(tile_shape(kernels.prefill, rows, most_rows).total_bytes());
+    }
     return memory;
 }
 
@@ -109,7 +115,8 @@ void Training::Run::allocate() {
 
 // Groups from `first` on, as many as the memory for a wave holds.
 Training::Run::Wave Training::Run::wave(size_t first) const {
-    const size_t row_bytes = 12 * hidden + 16 * inner + 24 * rank_columns;
+    const size_t row_bytes =
+        12 * hidden + 16 * inner + 24 * rank_columns + (trains_base() ? 2 * (hidden + inner) : 0);
     Wave wave{.groups = groups + first,
               .count = 0,
               .first = first < group_count ? groups[first].first : 0,
@@ -165,6 +172,10 @@ void Training::Run::lay_out(Group& group, Memory& memory) const {
         tiles(group.dy, hidden);
         tiles(group.dgate, inner);
         tiles(group.dup, inner);
+    }
+    if (trains_base()) {
+        matrix(group.x_turned, hidden, group.count);
+        matrix(group.h_turned, inner, group.count);
     }
     for (size_t p = first_projection(); p < kProjections && lora(); ++p) {
         tiles(group.z[p], call.rank);
@@ -269,6 +280,20 @@ void Training::Run::backward_wave(const Worker& worker, const Wave& wave, Phases
         if (matrix / 2 < first_projection()) return;
         lora_gradient(mine, wave, i / (2 * kProjections), matrix / 2, matrix % 2 == 0);
     });
+    if (trains_base()) base_wave(worker, wave, phases);
+}
+
+void Training::Run::base_wave(const Worker& worker, const Wave& wave, Phases& phases) const {
+    const Own mine = own(worker);
+    phases.turning.run(
+        worker, [&](size_t i, size_t) { turn_rows(wave, wave.groups[i / row_blocks()], i % row_blocks()); });
+    const size_t blocks = base_blocks();
+    phases.base.run(worker, [&](size_t i, size_t) {
+        size_t projection = kGate, block = i % blocks;
+        while (block >= divide_up(out(projection), kTurned)) block -= divide_up(out(projection++), kTurned);
+        if (projection >= first_projection())
+            base_gradient(mine, wave, wave.groups[i / blocks], projection, block * kTurned);
+    });
 }
 
 void Training::Run::set(Phases& phases, const Wave& wave) const {
@@ -280,6 +305,8 @@ void Training::Run::set(Phases& phases, const Wave& wave) const {
     phases.down.set(PanelTasks(layer.outer_, wave.count).all());
     phases.down_back.set(wave.count * turned_blocks(inner));
     phases.gate_up_back.set(wave.count * turned_blocks(hidden));
+    phases.turning.set(trains_base() ? wave.count * row_blocks() : 0);
+    phases.base.set(trains_base() ? wave.count * base_blocks() : 0);
     phases.summing.set(call.tokens);
 }
 
@@ -309,6 +336,10 @@ void Training::Run::run(void* to) {
 
 void Training::forward(const TrainingCall& call, void* y) const {
     Pool::Lease lease(layer_.pool_);
+    forward(lease, call, y);
+}
+
+void Training::forward(Pool::Lease& lease, const TrainingCall& call, void* y) const {
     Run{.layer = layer_, .call = call, .back = nullptr, .lease = lease, .wave_bytes = wave_bytes_}.run(y);
 }
 

@@ -54,6 +54,32 @@ void Training::Run::multiply(const Own& own, const PanelMatrix& m, size_t panel,
     prefill(kernels, m, panel, width, tiles, block.tile, block.tiles, own.decoded, to);
 }
 
+// The same for a block whose rows are also given one by one; few of them meet the weights as they are stored.
+void Training::Run::multiply_rows(const Own& own, const PanelMatrix& m, size_t panel, size_t width,
+                                  const Tiles& tiles, const Block& block, const uint8_t* const* rows,
+                                  float* to) const {
+    const FormatEntry& format = kernels.formats[m.format];
+    const size_t stride = prepared_bytes(Policy::kInt8, m.cols);
+    if (!call.as_stored || back || format.info->policy != Policy::kInt8 || tiles.count > 1 ||
+        block.count > kFewRows || block.count * stride > kDecodedValues * sizeof(uint16_t)) {
+        multiply(own, m, panel, width, tiles, block, to);
+        return;
+    }
+    float* const values = reinterpret_cast<float*>(own.turned);
+    uint8_t* const prepared = reinterpret_cast<uint8_t*>(own.decoded);
+    const uint8_t* few[kFewRows];
+    for (size_t i = 0; i < block.count; ++i) {
+        widen(reinterpret_cast<const uint16_t*>(rows[i]), m.cols, values);
+        kernels.prepare[static_cast<size_t>(Policy::kInt8)](values, 0, m.cols, prepared + i * stride);
+        few[i] = prepared + i * stride;
+    }
+    // One at a time: panels of gate and up lie in turn.
+    for (size_t p = 0; p < width; ++p) {
+        format.matmul({m.panels + (panel + p) * m.stride, m.panel_bytes, 1, m.cols, few, block.count,
+                       to + p * kPanelRows, width * kPanelRows, kernels.asks});
+    }
+}
+
 // Columns begin .. end - 1 of m, whose rows are `first_row` and on of a weight, as panels of the weight
 // turned over. Columns after m's last become zeros.
 void Training::Run::turn(const PanelMatrix& m, size_t first_row, size_t begin, size_t end, uint16_t* to,
@@ -162,7 +188,8 @@ void Training::Run::gate_up(const Own& own, const Wave& wave, size_t g, size_t p
     const size_t end = std::min(begin + columns, inner), base = group.first - wave.first;
     for_blocks(wave, g, [&](const Block& block) {
         for (size_t p = first_projection(); p <= kUp; ++p) {
-            multiply(own, panels(group, part, p), panel, width, group.x, block, own.out[p]);
+            multiply_rows(own, panels(group, part, p), panel, width, group.x, block,
+                          wave.pointers[0] + base + block.row, own.out[p]);
             if (lora()) {
                 multiply(own, group.b[p], first, width, group.z[p], block, own.out[3]);
                 add(own.out[3], block.count * columns, own.out[p]);
@@ -198,7 +225,8 @@ void Training::Run::down(const Own& own, const Wave& wave, size_t g, size_t part
     const float* const bias = layer.experts_[group.expert].parts[part].down_bias;
     const size_t first = layer.outer_[part] + panel, columns = width * kPanelRows;
     for_blocks(wave, g, [&](const Block& block) {
-        multiply(own, panels(group, part, kDown), panel, width, group.h, block, own.out[0]);
+        multiply_rows(own, panels(group, part, kDown), panel, width, group.h, block,
+                      wave.pointers[2] + group.first - wave.first + block.row, own.out[0]);
         if (lora()) {
             multiply(own, group.b[kDown], first, width, group.z[kDown], block, own.out[1]);
             add(own.out[1], block.count * columns, own.out[0]);
@@ -327,11 +355,18 @@ void Training::Run::sum(const Wave& wave, size_t token, bool first, bool last, b
                         void* to) const {
     float* const total = sums + token * hidden;
     if (first) std::fill_n(total, hidden, 0.0f);
-    for (size_t slot = 0; slot < call.slots; ++slot) {
-        const size_t row = row_of[token * call.slots + slot];
-        if (row - wave.first >= wave.rows) continue;  // SIZE_MAX as well
+    // In the order of the experts, as waves come: in that of slots, sums would depend on how many fit into
+    // one.
+    const size_t* const rows = row_of + token * call.slots;
+    for (size_t begin = wave.first, next;; begin = next + 1) {
+        size_t slot = 0;
+        next = SIZE_MAX;
+        for (size_t i = 0; i < call.slots; ++i) {
+            if (rows[i] >= begin && rows[i] < next) next = rows[slot = i];
+        }
+        if (next >= wave.first + wave.rows) break;
         const float weight = weighted ? call.weights[token * call.slots + slot] : 1.0f;
-        const float* const from = wave.out + (row - wave.first) * padded(hidden);
+        const float* const from = wave.out + (next - wave.first) * padded(hidden);
         for (size_t j = 0; j < hidden; ++j) total[j] += weight * from[j];
     }
     if (last) write_row(total, hidden, call.dtype, to, token * hidden);

@@ -17,6 +17,9 @@ enum Projection : size_t { kGate, kUp, kDown };
 constexpr size_t kTurned = 128;
 constexpr size_t kMostTurned = 256;
 
+// Rows that meet weights as they are stored.
+constexpr size_t kFewRows = 8;
+
 struct Route {
     size_t token;
     size_t slot;
@@ -29,6 +32,12 @@ inline constexpr size_t padded(size_t n) {
 // bfloat16 to float32.
 inline void widen(const uint16_t* from, size_t n, float* to) {
     for (size_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);
+}
+
+// float32 to bfloat16, to nearest even, of a number that is finite.
+inline uint16_t rounded(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // Hands out aligned parts of a block of memory, or, without one, finds out how large it must be.
@@ -47,7 +56,7 @@ struct Memory {
 // The phases of a wave.
 struct Phases {
     Phase packing, gathering, multiplying, inner_down, down;
-    Phase gathering_dy, down_back, inner_back, gate_up_back, outer, weights;
+    Phase gathering_dy, down_back, inner_back, gate_up_back, outer, turning, base;
     Phase summing;
 };
 
@@ -72,6 +81,7 @@ struct Training::Run {
         Tiles x{}, dy{}, h{}, dgate{}, dup{};
         Tiles z[kProjections]{}, q[kProjections]{};
         PanelMatrix a[kProjections]{}, b[kProjections]{};
+        PanelMatrix x_turned{}, h_turned{};  // [columns][rows of the group]; h by routing weights
     };
     // Consecutive groups, and what all phases know of their rows; rows are counted from the wave's first.
     struct Wave {
@@ -108,6 +118,7 @@ struct Training::Run {
     Group* groups = nullptr;
     size_t group_count = 0;
     size_t route_count = 0;
+    size_t most_rows = 0;  // of a group
     size_t turned_columns = kTurned;
     Rows x{}, dy{};  // [tokens]
     float* sums = nullptr;
@@ -122,10 +133,16 @@ struct Training::Run {
         uint16_t* turned;
         uint16_t* small;
         uint8_t* row;
+        uint8_t* across;        // columns of a group's rows as rows
+        uint8_t* across_tiles;  // the same in tiles
     };
 
     bool lora() const { return call.rank > 0; }
+    bool trains_base() const { return back && back->base[kUp]; }
     size_t in(size_t projection) const { return projection == kDown ? inner : hidden; }
+    // Blocks of a row of x and of h that are turned over for the weights' gradients.
+    size_t row_blocks() const { return divide_up(hidden, kTurned) + divide_up(inner, kTurned); }
+    size_t base_blocks() const { return 2 * divide_up(inner, kTurned) + divide_up(hidden, kTurned); }
     size_t out(size_t projection) const { return projection == kDown ? hidden : inner; }
     size_t first_projection() const { return gated ? kGate : kUp; }
     size_t turned_blocks(size_t columns) const { return divide_up(columns, turned_columns); }
@@ -165,6 +182,8 @@ struct Training::Run {
                     size_t column, size_t columns, float* values) const;
     template <class Use>
     void for_blocks(const Wave& wave, size_t g, Use&& use) const;
+    void multiply_rows(const Own& own, const PanelMatrix& m, size_t panel, size_t width, const Tiles& tiles,
+                       const Block& block, const uint8_t* const* rows, float* to) const;
 
     void gate_up(const Own& own, const Wave& wave, size_t g, size_t part, size_t panel, size_t width) const;
     void down(const Own& own, const Wave& wave, size_t g, size_t part, size_t panel, size_t width) const;
@@ -173,6 +192,9 @@ struct Training::Run {
                             const float* dh) const;
     void gate_up_back(const Own& own, const Wave& wave, size_t g, size_t begin) const;
     void lora_gradient(const Own& own, const Wave& wave, size_t g, size_t projection, bool of_a) const;
+    void turn_rows(const Wave& wave, const Group& group, size_t block) const;
+    void base_gradient(const Own& own, const Wave& wave, const Group& group, size_t projection,
+                       size_t begin) const;
     void sum(const Wave& wave, size_t token, bool first, bool last, bool weighted, void* to) const;
     void weight_gradient(const Own& own, const Wave& wave, size_t row) const;
 
@@ -180,6 +202,7 @@ struct Training::Run {
     void hidden_in(const Worker& worker, const Wave& wave, Phases& phases) const;
     void forward_wave(const Worker& worker, const Wave& wave, Phases& phases) const;
     void backward_wave(const Worker& worker, const Wave& wave, Phases& phases) const;
+    void base_wave(const Worker& worker, const Wave& wave, Phases& phases) const;
     void set(Phases& phases, const Wave& wave) const;
     void run(void* to);
 };

@@ -16,7 +16,7 @@ from kt_core.bench import tuned
 from kt_core.bench.serving.search import Settings, best, search
 from kt_core.errors import DoesNotFit
 from kt_core.machine import probe
-from kt_core.types import ModelFiles
+from kt_core.types import Decision, ModelFiles, ModelSpec, Node, Plan, ServerSettings
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +51,39 @@ def test_the_search_finds_nearly_the_best_of_all_combinations(seed: int) -> None
     most = max(min(speed(s)["decode"], speed(s)["prefill"]) for s in everything)
     assert min(found.values()) >= 0.95 * most
     assert len(trials) < len(everything) / 2
+
+
+def test_the_knobs_are_those_of_the_plan() -> None:
+    """Threads, tokens of a step, sequences; none of them the plan's own choice."""
+    from kt_core.machine import default_threads
+    from kt_core.plan import OVERRIDES
+
+    knobs = tune.knobs(probe())
+    assert list(knobs) == ["threads", "chunk", "max_running"] and set(knobs) <= set(OVERRIDES)
+    assert default_threads(probe())[0] not in knobs["threads"]
+
+
+def chosen(**values: Any) -> Plan:
+    spec = ModelSpec("glm4_moe", 2, 8, 32, 64, 4, 2, 1000, {"experts": 1, "other": 1}, 16, {"F32": 2})
+    decisions = tuple(Decision(name, value, "", "machine") for name, value in values.items())
+    return Plan(ModelFiles("tiny", "", "gguf", ()), spec, decisions, {}, ServerSettings(served_name="tiny"))
+
+
+def test_more_knobs_where_a_plan_has_more_to_choose() -> None:
+    """Pools on two nodes; experts, streaming and, if asked for, deferral on a GPU; nothing that the plan has as it is."""
+    from kt_core.plan import OVERRIDES
+
+    alone = probe()
+    node = Node(tuple(alone.allowed_cpus))
+    two = replace(alone, numa_nodes={0: node, 1: node})
+    plan = chosen(pools=[1, 2], devices=["cuda:0"], gpu_experts=64, prefill_threshold=800, deferred=0)
+    more = {name: values for name, values in tune.knobs(two, plan).items() if name not in tune.knobs(two)}
+    assert more == {"pools": [1], "gpu_experts": [32, 48], "prefill_threshold": [400, 1600]}
+    found = tune.knobs(two, plan, deferral=True)
+    assert found["deferred"] == [1, 2] and set(found) <= set(OVERRIDES)
+    nothing = chosen(pools=[1], devices=["cuda:0"], gpu_experts=0, prefill_threshold=None)
+    assert tune.knobs(replace(alone, numa_nodes={0: node}), nothing) == tune.knobs(alone)
+    assert list(tune.knobs(two, chosen(pools=[1, 2], devices=[]))) == [*tune.knobs(two), "pools"]
 
 
 def test_what_does_not_fit_is_no_winner() -> None:
@@ -117,6 +150,7 @@ def test_the_command(
 
     monkeypatch.setattr(launch, "files_of", lambda name, **_: model)
     monkeypatch.setattr(tune, "_rates", rates)
+    monkeypatch.setattr(launch, "make_plan", lambda *_, **__: chosen(devices=[]))
     data = run(["tune", "tiny"], capsys)
     assert data["settings"] == ({"max_running": 16} if kept else {})
     assert data["gain"] == pytest.approx(gain if kept else 1.0)
@@ -127,7 +161,6 @@ def test_the_command(
 def test_plans_use_it_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch, model: ModelFiles) -> None:
     from kt_core import models
     from kt_core import plan as planning
-    from kt_core.types import Decision, ModelSpec, Plan, ServerSettings
 
     seen: list[dict[str, Any]] = []
 

@@ -13,6 +13,7 @@ class TimedServer:
     def __init__(self, wait: float = 0.0, gap: float = 0.0) -> None:
         self.wait, self.gap = wait, gap
         self.refuse = False
+        self.bytes = b""  # what every answer is instead
         self.tokenizes = True
         self.bodies: list[dict[str, Any]] = []
         self.most_at_once = 0
@@ -57,6 +58,10 @@ def _handler_of(owner: TimedServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Connection", "close")
             self.end_headers()
             time.sleep(owner.wait)
+            if owner.bytes:
+                self.wfile.write(owner.bytes)
+                self.close_connection = True
+                return
             for number in range(body["max_tokens"]):
                 if number:
                     time.sleep(owner.gap)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Done, Run
 from fake_openai import FakeServer
+from prepared import Prepared
 
 from kt_cli import output
 from kt_core import messages
@@ -26,24 +27,34 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**kept, **homes, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
 
 
+@pytest.fixture(scope="session")
+def prepared() -> Iterator[Prepared]:
+    process = Prepared(ROOT)
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def kt(env: dict[str, str], tmp_path: Path) -> Run:
-    """Run `kt` as a process: kt("config", "list", input="", more={"KT_LANG": "zh"})."""
+def kt(env: dict[str, str], tmp_path: Path, prepared: Prepared) -> Run:
+    """Run `kt` as a process: kt("config", "list", input="", more={"KT_LANG": "zh"}).
+
+    It starts Python anew only where `program` or `more` say how, since that is most of a short command's time.
+    """
 
     def run(
-        *args: str, input: str = "", more: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "kt_cli")
+        *args: str, input: str = "", more: dict[str, str] | None = None, program: tuple[str, ...] | None = None
     ) -> Done:
-        done = subprocess.run(
-            [sys.executable, *program, *args],
-            input=input,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**env, **(more or {})},
-            cwd=tmp_path,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Done(done.returncode, done.stdout, done.stderr)
+        whole = {**env, **(more or {})}
+        if program is None and not any(name.startswith(("PYTHON", "LC_")) for name in more or {}):
+            done = Done(*prepared.run(args, input, whole, tmp_path, timeout=120))
+        else:
+            command = [sys.executable, *(program or ("-m", "kt_cli")), *args]
+            ended = subprocess.run(
+                command, input=input, capture_output=True, text=True, timeout=120, env=whole, cwd=tmp_path
+            )
+            done = Done(ended.returncode, ended.stdout, ended.stderr)
+        assert "Traceback" not in done.err, done.err
+        return done
 
     return run
 

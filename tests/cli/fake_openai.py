@@ -12,6 +12,8 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.models = ["fake-model"]
+        self.sees: bool | None = None  # what its list of models says of images; None: nothing
+        self.files: dict[str, bytes] = {}  # path -> what GET answers with
         self.health: dict[str, Any] = {"status": "ok", "running": 1, "waiting": 2, "context": 4096}
         self.answer = "Paris is the **capital** of France."
         self.reasoning = ""  # sent before the answer
@@ -28,6 +30,11 @@ class FakeServer:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
+    def entry(self, name: str) -> dict[str, Any]:
+        """What the list of models says of one."""
+        kinds = ["text", "image"] if self.sees else ["text"]
+        return {"id": name, "context_length": 4096, **({} if self.sees is None else {"input_modalities": kinds})}
+
     def __enter__(self) -> "FakeServer":
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
@@ -43,7 +50,9 @@ def handler_of(owner: FakeServer) -> type[BaseHTTPRequestHandler]:
             if self.path == "/health":
                 self._json(200 if owner.health["status"] == "ok" else 503, owner.health)
             elif self.path == "/v1/models":
-                self._json(200, {"data": [{"id": name, "context_length": 4096} for name in owner.models]})
+                self._json(200, {"data": [owner.entry(name) for name in owner.models]})
+            elif self.path in owner.files:
+                self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + owner.files[self.path])
             else:
                 self._json(404, {"error": {"message": f"GET {self.path}: Not Found"}})
 
@@ -75,8 +84,7 @@ def handler_of(owner: FakeServer) -> type[BaseHTTPRequestHandler]:
                     time.sleep(owner.delay)
                 last = {"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": owner.timings}
                 self._event(last)
-                usage = {"prompt_tokens": 11, "completion_tokens": len(pieces), "total_tokens": 11 + len(pieces)}
-                self._event({"choices": [], "usage": usage})
+                self._event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": len(pieces)}})
                 self.wfile.write(b"data: [DONE]\n\n")
             except (BrokenPipeError, ConnectionResetError):
                 owner.broken.set()

@@ -1,5 +1,6 @@
 """What begins with a slash in `kt chat`, files and kept conversations; and which server is talked to."""
 
+import base64
 import json
 import stat
 import sys
@@ -44,6 +45,18 @@ def test_what_is_a_command() -> None:
         assert commands.is_command(line)
     for line in ("/usr/bin/env", "hello /help", "", "/", "//x", "/usr/lib\n/help"):
         assert not commands.is_command(line)
+
+
+def test_copy(chat: session.Chat, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no answer yet" in said("/copy")
+    chat.messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "# \u4f60\u597d"}]
+    assert "no terminal" in said("/copy")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("TMUX", raising=False)
+    packed = base64.b64encode("# \u4f60\u597d".encode()).decode()
+    assert said("/copy").startswith(f"\033]52;c;{packed}\a")
+    monkeypatch.setenv("TMUX", "x")
+    assert said("/copy").startswith("\033Ptmux;\033\033]52;c;")
 
 
 def test_parameters(chat: session.Chat, said: Any, server: FakeServer) -> None:

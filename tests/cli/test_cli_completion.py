@@ -13,9 +13,10 @@ import pytest
 from cli_runner import Run
 
 FOLDER = Path(__file__).parent.parent.parent / "completions"
+SCRIPTS = {"bash": "kt.bash", "zsh": "_kt", "fish": "kt.fish"}
 
 
-@pytest.mark.parametrize(("shell", "file"), [("bash", "kt.bash"), ("zsh", "_kt"), ("fish", "kt.fish")])
+@pytest.mark.parametrize(("shell", "file"), SCRIPTS.items())
 def test_syntax(shell: str, file: str) -> None:
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
@@ -59,8 +60,10 @@ CASES = [
     ("kt model pull ", {"demo", "smollm2"}, {"here.gguf"}),
     ("kt model pull he", set(), {"here.gguf"}),
     ("kt model rm ", {"mine"}, {"demo", "smollm2", "here.gguf"}),
-    ("kt model path ", {"mine"}, {"demo", "smollm2", "here.gguf"}),
-    ("kt completion ", {"bash", "zsh", "fish"}, {"run"}),
+    ("kt model path of ", {"mine"}, {"demo", "smollm2", "here.gguf"}),
+    ("kt completion ", {"bash", "zsh", "fish", "install"}, {"run"}),
+    ("kt model add --like ", {"demo", "mine"}, {"here.gguf"}),
+    ("kt model scan he", {"here.gguf"}, {"demo"}),
     ("kt config set --j", {"--json"}, {"--yes"}),
 ]
 
@@ -136,3 +139,70 @@ def test_command_prints_the_script(kt: Run) -> None:
     assert kt("completion", "bash").out == (FOLDER / "kt.bash").read_text()
     failed = kt("completion", "tcsh")
     assert failed.code == 2 and "bash, zsh, fish" in failed.err
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("ZDOTDIR", "BASH_COMPLETION_USER_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+PLACES = {
+    "bash": ".local/share/bash-completion/completions/kt",
+    "zsh": ".local/share/zsh/site-functions/_kt",
+    "fish": ".config/fish/completions/kt.fish",
+}
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+@pytest.mark.parametrize(("shell", "place"), PLACES.items())
+def test_install_says_what_it_wrote_and_can_be_taken_back(shell: str, place: str, home: Path, here: Run) -> None:
+    (home / ".zshrc").write_text("alias ll='ls -l'")
+    (home / ".zshrc").chmod(0o640)
+    before = _tree(home)
+    tried = here("completion", "install", shell, "--dry-run")
+    assert tried.code == 0 and str(home / place) in tried.out and _tree(home) == before
+    done = here("completion", "install", shell)
+    after = _tree(home)
+    changed = {name for name in after if before.get(name) != after[name]}
+    assert done.code == 0 and changed == {line.removeprefix("Wrote ") for line in done.out.splitlines()}
+    assert (home / place).read_text() == (FOLDER / SCRIPTS[shell]).read_text()
+    assert (home / ".zshrc").stat().st_mode & 0o777 == 0o640
+    again = here("completion", "install", shell, "--json").json
+    assert {entry["done"] for entry in again["files"]} == {"current"} and _tree(home) == after
+    assert here("completion", "uninstall", shell).code == 0
+    left = _tree(home)
+    assert left.pop(str(home / ".zshrc")).rstrip(b"\n") == before.pop(str(home / ".zshrc")) and left == before
+    assert {entry["done"] for entry in here("completion", "uninstall", shell, "--json").json["files"]} == {"absent"}
+
+
+def test_a_script_of_somebody_elses_is_left_alone(home: Path, here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = home / PLACES["fish"]
+    file.parent.mkdir(parents=True)
+    file.write_text("complete -c kt -a mine\n")
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    for action in ("install", "uninstall"):
+        failed = here("completion", action)
+        assert failed.code == 5 and str(file) in failed.err and file.read_text() == "complete -c kt -a mine\n"
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    assert here("completion", "install").code == 2
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize("before", ["", "autoload -Uz compinit && compinit -u\n"])
+def test_zsh_loads_what_was_installed(before: str, home: Path, here: Run) -> None:
+    (home / ".zshrc").write_text(before)
+    assert here("completion", "install", "zsh").code == 0
+    shell = pexpect.spawn(
+        "zsh",
+        ["-i", "-c", "print ${_comps[kt]}; whence -w _kt"],
+        env={**os.environ, "TERM": "dumb"},
+        timeout=20,
+        encoding="utf-8",
+    )
+    assert shell.read().split() == ["_kt", "_kt:", "function"]

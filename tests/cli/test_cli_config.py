@@ -187,6 +187,10 @@ def test_edit(kt: Run, tmp_path: Path) -> None:
     assert edited("""printf '[server]\\nport = 82\\n' > "$1" """).code == 0 and config.get("server.port") == 82
     assert edited("exit 3").code == 1 and config.get("server.port") == 82
     assert kt("config", "edit", more={"EDITOR": "no-such-editor"}).code == 6
+    nobody = kt(
+        "config", "edit", more={"EDITOR": "", "VISUAL": ""}
+    )  # an editor would wait for keys that nobody presses
+    assert nobody.code == 6 and "no terminal" in nobody.err
 
 
 def test_unset(kt: Run) -> None:

@@ -65,7 +65,7 @@ USAGE = [
     (("model", "lst"), "did you mean list"),
     (("xyzzy",), "kt has no command 'xyzzy'; it has: run"),
     (("doctor", "--zzz"), "kt doctor has no option --zzz."),
-    (("model",), "kt model needs a command: list, pull, verify, add, scan, path, show, rm."),
+    (("model",), "kt model needs a command: list, pull, verify, add, scan, show, rm, path."),
     (("serve", "x"), "what does that here: kt run NAME"),
     (("model", "delete", "x"), "what does that here: kt model rm NAME"),
     (("run", "x", "--num-threads", "4"), "what does that here: --threads"),
@@ -228,8 +228,14 @@ def test_unknown_language(value: str, kt: Run) -> None:
         done = kt(*args, more=more)
         assert done.code == 0 and done.out == kt(*args).out
         assert done.err.startswith(f"Warning: The environment variable KT_LANG is '{value}'")
-    found = {check["name"]: check for check in kt("doctor", "--json", more=more).json["checks"]}
+
+
+def test_doctor_tells_of_an_unknown_language(kt: Run) -> None:
+    found = {check["name"]: check for check in kt("doctor", "--json", more={"KT_LANG": "fr"}).json["checks"]}
     assert found["settings"]["status"] == "warn" and "auto | en | zh" in found["settings"]["value"]
+
+
+def test_known_languages(kt: Run) -> None:
     for known in ("en", "en_GB.UTF-8", "auto", "EN", "zh", "zh_CN", "zh-Hans", "zh.utf8"):
         assert kt("config", "path", more={"KT_LANG": known}).err == ""
 

@@ -59,6 +59,21 @@ def test_rm_without_a_terminal_needs_yes(kt: Run, pulled: Path) -> None:
     assert kt("model", "rm", "mine", "--yes").code == 4
 
 
+def test_a_model_of_this_machine_is_pulled_and_what_rm_would_do(kt: Run, pulled: Path, tmp_path: Path) -> None:
+    (tmp_path / "usb").mkdir()
+    (tmp_path / "usb" / "other.gguf").write_bytes(b"GGUF" * 100)
+    would = kt("model", "pull", "./usb/other.gguf", "--dry-run", "--json").json
+    assert would["files"] == [{"file": "other.gguf", "bytes": 400}] and would["name"] == "other" and not would["there"]
+    target = pulled.parent / "other" / "other.gguf"
+    assert kt("model", "pull", "./usb/other.gguf").out == f"{target}\n" and target.read_bytes() == b"GGUF" * 100
+    done = kt("model", "rm", "other", "--dry-run")
+    assert done.code == 0 and "would be deleted" in done.out and target.exists()
+    assert kt("model", "rm", "nothing", "--dry-run").code == 4
+    assert kt("model", "add", "own", str(target)).code == 0
+    assert "would be forgotten" in kt("model", "rm", "own", "--dry-run").out and "own" in kt("model", "list", "-q").out
+    assert kt("model", "pull", "pypi:a b").code == 2 and kt("model", "pull", "./nothing").code == 4
+
+
 @pytest.mark.parametrize("with_plan", [True, False])
 def test_rm_of_a_model_in_use(with_plan: bool, kt: Run, pulled: Path, tmp_path: Path) -> None:
     """By the files in the server's plan, whatever the server calls the model; by the name where there is no plan."""
@@ -178,6 +193,29 @@ def test_show_of_a_configuration_alone(kt: Run, tmp_path: Path) -> None:
 # ---- models elsewhere, and those of the hub
 
 
+def test_folders_that_are_searched(here: Run, pulled: Path, tmp_path: Path) -> None:
+    """Models of other folders are found and never deleted; a folder that is gone is shown."""
+    other = tmp_path / "disk" / "owner" / "Other-Model"
+    other.mkdir(parents=True)
+    (other / "m.gguf").write_bytes(b"x")
+    disk = tmp_path / "disk"
+    assert here("model", "path", "add", str(disk)).code == 0 and here("model", "path", "add", str(disk)).code == 0
+    assert "Other-Model" in here("model", "list", "--pulled", "-q").out.split()
+    assert here("model", "path", "other-model").out.strip() == str(other / "m.gguf")
+    refused = here("model", "rm", "other-model", "--yes")
+    assert refused.code == 1 and "only searched" in refused.err and (other / "m.gguf").exists()
+    disk.rename(tmp_path / "unplugged")
+    first, second = here("model", "path", "list", "--json").json["folders"]
+    assert first["downloads"] and not first["missing"] and first["models"] == 1
+    assert second == {"path": str(disk), "models": 0, "missing": True, "downloads": False}
+    assert here("model", "list").code == 0 and "not there now" in here("model", "path", "list").out
+    assert here("model", "path", "add", str(disk)).code == 4
+    assert here("model", "path", "remove", str(disk)).code == 0 and here("model", "path", "remove", str(disk)).code == 4
+    comma = tmp_path / "a,b"
+    comma.mkdir()
+    assert here("model", "path", "add", str(comma)).code == 2
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A tree with two models, a split one, and things that are none."""
@@ -200,9 +238,9 @@ def folder(tmp_path: Path) -> Path:
 def test_scan_and_add(kt: Run, folder: Path) -> None:
     found = kt("model", "scan", str(folder), "--json").json["models"]
     assert [(one["name"], one["bytes"]) for one in found if not one["problem"]] == [
-        ("one", 4), ("two-00001-of-00002", 8),
+        ("one", 4), ("two", 8),
     ]  # fmt: skip
-    assert [one["name"] for one in found if one["problem"]] == ["three-00001-of-00002"]
+    assert [one["name"] for one in found if one["problem"]] == ["three"]
     assert kt("model", "scan", str(folder), "--add", "-q").out.split()[:1] == ["one"]
     listed = {entry["name"]: entry for entry in kt("model", "list", "--json").json["models"]}
     assert listed["one"]["bytes"] == 4 and listed["one"]["path"] == str(folder / "a" / "one.gguf")
@@ -213,6 +251,26 @@ def test_scan_and_add(kt: Run, folder: Path) -> None:
     assert kt("model", "rm", "one").code == 0
     assert "one" not in kt("model", "list", "-q").out.split() and (folder / "b" / "c").exists()
     assert kt("model", "scan", str(folder / "nowhere")).code == 4
+
+
+def test_the_cache_of_other_programs(
+    here: Run, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Hugging Face's: snapshots of links under a repository's name."""
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    hub = tmp_path / "hub"
+    snapshot, blobs = hub / "models--Me--Tiny-1B" / "snapshots" / "0a1b", hub / "models--Me--Tiny-1B" / "blobs"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (blobs / f"of-{name}").write_bytes(b"{}")
+        (snapshot / name).symlink_to(blobs / f"of-{name}")
+    assert here("model", "scan", str(hub), "-q").out.split() == ["Tiny-1B"]
+    assert here("model", "path", "add", str(hub)).code == 0
+    assert here("model", "list", "--pulled", "-q").out.split() == ["Tiny-1B"]
+    assert here("model", "path", "Me/Tiny-1B").out == here("model", "path", "tiny-1b").out == f"{snapshot}\n"
+    assert here("model", "rm", "tiny-1b", "--yes").code == 1 and snapshot.exists()
 
 
 def test_add(kt: Run, folder: Path) -> None:

@@ -41,6 +41,11 @@ def test_a_plan_for_another_machine(kt: Run) -> None:
     for device in ("cpu", "cuda:0"):
         memory = data["memory"][device]
         assert memory["needed"] == sum(memory["parts"].values()) <= memory["available"], device
+    cpu = data["memory"]["cpu"]
+    assert set(cpu["nodes"]) == {"0", "1"} and sum(cpu["nodes"].values()) == pytest.approx(
+        cpu["parts"]["weights"], abs=1
+    )
+    assert cpu["parts"]["weights"] < cpu["load_peak"] < cpu["needed"]
     assert data["memory"]["cpu"]["parts"]["weights"] < data["disk"]["download"] < data["disk"]["free"] == 2 << 40
     assert 40 < data["predicted"]["decode_tokens_per_second"] < 100
     assert data["predicted"]["prefill_tokens_per_second"] > 100 and "not measured" in data["predicted"]["reason"]
@@ -137,6 +142,16 @@ def test_it_takes_half_a_second(kt: Run, tmp_path: Path) -> None:
     assert min(seconds) < 0.5, seconds
 
 
+def test_a_kernel_tier_that_the_environment_forces(kt: Run) -> None:
+    """The kernels obey it whatever a plan says: so a plan knows it, and refuses before anything loads what they would refuse."""
+    forced = kt("plan", "demo", "--json", more={"KT_KERNEL_CPU_VARIANT": "scalar"})
+    assert chosen(forced.json)["tier"] == "scalar"
+    wrong = kt("plan", "demo", more={"KT_KERNEL_CPU_VARIANT": "sse9"})
+    assert wrong.code == 2 and "sse9" in wrong.err and "avx512_vnni" in wrong.err
+    elsewhere = kt("plan", "r1", "--simulate", BIG, "--json", more={"KT_KERNEL_CPU_VARIANT": "sse9"})
+    assert chosen(elsewhere.json)["tier"] is None
+
+
 def chosen(document: dict[str, list[dict[str, object]]]) -> dict[str, object]:
     return {decision["name"]: decision["value"] for decision in document["decisions"]}  # type: ignore[misc]
 
@@ -162,7 +177,7 @@ def test_a_pasted_command(kt: Run) -> None:
     [
         (("qwen3-30b-a3b", "--kt-num-gpu-expert", "2"), 2, "--kt-num-gpu-experts"),
         (("qwen3-30b-a3b", "--kt-cpuinfer", "many"), 2, "--threads takes a whole number"),
-        (("qwen3-30b-a3b", "--enable-lora"), 7, "adapters are not served"),
+        (("qwen3-30b-a3b", "--kt-lora-path", "x"), 7, "--lora NAME=FOLDER"),
         (("qwen3-30b-a3b", "--simulate", BIG, "--kt-method", "AMXINT4"), 7, "stored for BF16"),
         (("qwen3-30b-a3b", "--simulate", BIG, "--kt-num-gpu-experts", "60"), 3, "--kt-num-gpu-experts"),
         (("--from", "python -m sglang.launch_server"), 2, "no command that starts a server"),

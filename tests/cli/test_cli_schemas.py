@@ -16,10 +16,15 @@ MODEL = {
     "about": TEXT, "path": (TEXT, MAYBE),
 }  # fmt: skip
 DECISION = {"name": TEXT, "value": object, "reason": TEXT, "source": TEXT, ...: ...}
+INSTALLED = {"shell": TEXT, "dry_run": FLAG, "files": [{"file": TEXT, "done": TEXT}]}
+CHECK = {"name": TEXT, "status": TEXT, "value": TEXT, ...: ...}
+DOCTOR = {"counts": dict, "checks": [CHECK], "machine": dict, ...: ...}
 # command line -> its document; a list holds what its items are, and ... stands for more fields
 SCHEMAS: dict[str, Any] = {
     "config list": {"settings": [SETTING]},
     "config get server.port": SETTING,
+    "config show": {"settings": [{"key": TEXT, "value": SETTING["value"]}]},
+    "config show --origin": {"settings": [SETTING]},
     "config path": {"path": TEXT, "exists": FLAG},
     "config profiles": {"profiles": [{"name": TEXT, "file": TEXT, "command": TEXT, "error": TEXT}]},
     "model list": {"models": [MODEL]},
@@ -29,6 +34,8 @@ SCHEMAS: dict[str, Any] = {
         ]
     },
     "model path mine": {"name": TEXT, "path": TEXT, "files": [TEXT]},
+    "model path of mine": {"name": TEXT, "path": TEXT, "files": [TEXT]},
+    "model path list": {"folders": [{"path": TEXT, "models": WHOLE, "missing": FLAG, "downloads": FLAG}]},
     "model verify mine": {
         "name": TEXT, "files": [{"file": TEXT, "bytes": WHOLE, "state": TEXT}], "broken": [TEXT], "repaired": [TEXT],
     },
@@ -41,11 +48,16 @@ SCHEMAS: dict[str, Any] = {
         "fits": FLAG, "decisions": [DECISION], "memory": dict, "predicted": dict, ...: ...,
     },
     "ps": {"servers": []},
+    "completion bash": {"shell": TEXT, "script": TEXT},
+    "completion zsh": {"shell": TEXT, "script": TEXT},
+    "completion fish": {"shell": TEXT, "script": TEXT},
+    "completion install fish --dry-run": INSTALLED,
+    "completion uninstall zsh --dry-run": INSTALLED,
     "version": {"kt": TEXT, "python": TEXT, "torch": TEXT, ...: ...},
 }  # fmt: skip
 # These are tested where they have something to read, or read nothing.
 ELSEWHERE = {
-    "run", "chat", "stop", "logs", "doctor", "completion", "model rm", "model add", "config set", "config unset",
+    "run", "chat", "stop", "logs", "doctor", "model rm", "model add", "model path add", "model path remove", "config set", "config unset",
     "config edit",
 }  # fmt: skip
 
@@ -100,5 +112,5 @@ def test_every_command_is_here() -> None:
     words = {
         " ".join(node.words) for node in tree.walk() if node.words and not node.is_group and node.words[0] not in own
     }
-    known = {" ".join(line.split()[:2]) for line in SCHEMAS} | {line.split()[0] for line in SCHEMAS}
+    known = {" ".join(line.split()[:count]) for line in SCHEMAS for count in (1, 2, 3)}
     assert words - known == ELSEWHERE

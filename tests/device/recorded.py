@@ -19,7 +19,7 @@ class Recording(Own):
         super().__init__(0)
         self.words, self.crossing, self.replays, self.captures = words, None, 0, 0
         self.failure = None
-        self._live = False
+        self._live, self._capturing = False, False
 
     def no_graphs(self):
         return ""
@@ -37,7 +37,9 @@ class Recording(Own):
             return asked[-1]
 
         relay.add = noted
+        self._capturing = True
         result = function().clone()
+        self._capturing = False
         self.captures += 1
 
         def again():
@@ -64,12 +66,12 @@ class Recording(Own):
         return type("Graph", (), {"replay": lambda self: again()})(), Joined(self, result)
 
     def write(self, word, value):
-        if self._live:
+        if not self._capturing:
             ctypes.c_uint32.from_address(word).value = value
 
     def wait(self, word, value):
         end = time.monotonic() + PATIENCE
-        while self._live and ctypes.c_uint32.from_address(word).value < value:
+        while not self._capturing and ctypes.c_uint32.from_address(word).value < value:
             assert time.monotonic() < end, "nobody answered"
 
     def call(self, function, argument):

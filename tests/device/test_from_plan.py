@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 from families import save
-from references import demo_from_gguf, from_folder, save_tiny
+from references import from_folder, save_tiny
 from stepping import Driver
 from test_hybrid import check, runner_of
-from test_parity import KL_BOUND, TEXT, tokens
+from test_parity import KL_BOUND, known_logits, prompts_of
 
 from kt_core.device import found, open_device
 from kt_core.engine import loader
@@ -33,15 +33,15 @@ def with_decisions(plan, **values):
 @pytest.mark.full  # its float32 side takes as long as everything else here
 @pytest.mark.model
 @torch.no_grad()
-def test_the_demo(smollm2_gguf, demo_file):
+def test_the_demo(smollm2_gguf, demo_file, once):
     """Stored in 4 bits: some experts of each layer decoded on the device, the others on the CPU, prompts streamed or not."""
     files = resolve(str(demo_file))
     plan = make_plan(probe(), files, read_spec(files), {"context": 256, "threads": 1, "kv_dtype": "float32"})
     plan = with_decisions(plan, devices=["cpu"], gpu_experts=4, placement="random", prefill_threshold=16, chunk=64)
-    runner, _, pages = loader.load(plan, lambda *_: None)
+    runner, _, pages, _ = loader.load(plan, lambda *_: None)
     assert isinstance(runner, HybridRunner) and runner.max_tokens == 64 and pages * runner.page >= 256
-    prompt = tokens(smollm2_gguf, TEXT)
-    expected = demo_from_gguf(demo_file)(torch.tensor([prompt])).logits[0]
+    prompts = prompts_of(smollm2_gguf, once)
+    prompt, expected = prompts[0], known_logits("demo", demo_file, prompts, once)[0]
     ours = Driver(runner).cut(0, prompt, [30, 1, len(prompt) - 31])
     p, q = expected.double().log_softmax(-1), ours.double().log_softmax(-1)
     kl = (p.exp() * (p - q)).sum(-1)

@@ -17,9 +17,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-def recording_runner(folder, words=True, experts=2, captured=(1, 3)):
+def recording_runner(folder, words=True, experts=2, captured=(1, 3), **more):
     device = Recording(words)
-    runner, _ = runner_of(folder, experts, captured=captured, device=device)
+    runner, _ = runner_of(folder, experts, captured=captured, device=device, **more)
     device.crossing = runner.crossing
     return runner, device
 

@@ -34,6 +34,7 @@ class Reader:
     vocab = VOCAB
     eos_ids = frozenset({1})
     experts: ClassVar = {}
+    moved: ClassVar = {"experts": 0, "bytes": 0, "hits": 0}
 
     def __init__(self, page=4, max_context=64, max_tokens=24, shareable=True, delay=0.0, ballast=0):
         self.page, self.max_context, self.max_tokens, self.shareable = page, max_context, max_tokens, shareable

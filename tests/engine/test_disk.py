@@ -15,7 +15,7 @@ import torch
 from reader import Reader, answer_to
 
 from kt_core import kernels
-from kt_core.engine.disk import Folder, folder_of, keys_of
+from kt_core.engine.disk import Folder, kept_of, keys_of
 from kt_core.engine.disk import folder as folder_module
 from kt_core.engine.engine import Engine
 from kt_core.types import Decision, ModelFiles, ModelSpec, Plan, ServerSettings
@@ -333,10 +333,14 @@ def test_killed_while_writing(start, tmp_path):
     """Answers after any number of kills are right, without an error, and what was written whole is used."""
     where = tmp_path / "pages"
     script = Path(__file__).with_name("killed.py")
-    done = subprocess.run([sys.executable, script, where, "8"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    left = files(where)
-    assert any(f.name.startswith(".kt-") for f in left)  # the kills met files that were being written
+    for _ in range(5):  # until the kills have met files that were being written, of which later engines leave one
+        done = subprocess.run([sys.executable, script, where, "8"], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr[-2000:]
+        left = files(where)
+        if any(f.name.startswith(".kt-") for f in left):
+            break
+    else:
+        pytest.fail("no kill met a file that was being written")
     assert sum(f.stat().st_size for f in left) <= killed.LIMIT * 1.1
     running = killed.engine(where)
     found = [killed.check(running, prompt, 9) for prompt in killed.PROMPTS]
@@ -376,7 +380,7 @@ def test_another_identity_for_whatever_changes_a_page(tmp_path, monkeypatch):
     def place(runner=None, limit=1 << 20, kv_dtype="bfloat16", rules=None, shareable=True):
         values = {"prefix_disk": limit, "kv_dtype": kv_dtype, "rules": rules}
         plan = Plan(files, spec, tuple(Decision(n, v, "", "") for n, v in values.items()), {}, ServerSettings())
-        found = folder_of(plan, runner or Reader(shareable=shareable))
+        found = kept_of(plan, runner or Reader(shareable=shareable))
         return found and found._own
 
     def changed(text):

@@ -55,8 +55,8 @@ def test_chunked_prefill_equals_one_piece(start):
     whole = finish(start(tinymodel.runner()).submit(request))[1]
     assert len(whole) == 20
     for chunk in (1, 7, 299, 300, 301):
-        runner = tinymodel.runner()
-        runner.max_tokens = chunk
+        runner = tinymodel.runner(chunk=chunk)
+        assert runner.max_tokens == chunk
         assert finish(start(runner).submit(request))[1] == whole
 
 

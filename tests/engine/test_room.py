@@ -30,7 +30,7 @@ def no_more_memory(monkeypatch):
 @pytest.fixture
 def own(monkeypatch):
     """As if the model's attention could not be had on pages."""
-    monkeypatch.setattr(room, "runner_for", lambda model, context, dtype: room.OwnCacheRunner(model, context))
+    monkeypatch.setattr(room, "runner_for", lambda model, context, dtype, chunk: room.OwnCacheRunner(model, context))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

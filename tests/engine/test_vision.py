@@ -20,7 +20,8 @@ from transformers import AutoModelForImageTextToText
 from kt_core.engine.clips import Clips, _patches
 from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
-from kt_core.engine.runners import runner_for
+from kt_core.engine.placing import Placing
+from kt_core.engine.runners import device_runner_for, runner_for
 from kt_core.engine.vision import Eyes, Vision, processor_of
 from kt_core.errors import UsageError
 from kt_core.models import resolve
@@ -35,7 +36,7 @@ COUNTER = itertools.count()
 class Case:
     """A checkpoint, the engine over it, and transformers' model of it."""
 
-    def __init__(self, family: str, folder: Path) -> None:
+    def __init__(self, family: str, folder: Path, placing: Placing | None = None) -> None:
         tinyvision.save(family, folder)
         self.folder = folder
         self.reference = AutoModelForImageTextToText.from_pretrained(
@@ -43,10 +44,13 @@ class Case:
         ).eval()
         self.tokenizer = tinyvision.tokenizer()
         self.processor = processor_of(folder)
-        model = build(open_weights(resolve(str(folder)), vision=True), lambda *_: None)
+        model = build(open_weights(resolve(str(folder)), vision=True), lambda *_: None, placing=placing)
         clips = Clips.of(model.config, folder, self.tokenizer, self.processor)
         self.vision = Vision(model, self.processor, clips)
-        runner = runner_for(model, 1600, torch.float32)
+        if placing:
+            runner = device_runner_for(model, 1600, torch.float32, placing.crossing, 512, placing.captured)
+        else:
+            runner = runner_for(model, 1600, torch.float32)
         if not runner.shareable:
             runner.state_bytes = 1 << 24
         self.engine = Engine(runner, self.tokenizer, vision=self.vision)
@@ -248,7 +252,7 @@ def test_a_missing_image_processor_is_told_at_the_start(case, tmp_path, caplog):
         (tmp_path / name).write_bytes((case.folder / name).read_bytes())
     plan = type("Plan", (), {"model": ModelFiles("tiny", str(tmp_path), "safetensors", ())})
     with caplog.at_level(logging.WARNING):
-        eyes = Eyes.of(plan, device=False)
+        eyes = Eyes.of(plan)
     assert eyes.processor is None
     assert "tiny" in caplog.text
     assert eyes.vision(None, None) is None

@@ -66,9 +66,9 @@ def model() -> Any:
     return Qwen3MoeForCausalLM(config).eval()
 
 
-def runner(max_context: int | None = None) -> Runner:
+def runner(max_context: int | None = None, chunk: int | None = None) -> Runner:
     """Pages of float32, so that answers are those of transformers' own generation."""
-    return runner_for(model(), max_context, torch.float32)
+    return runner_for(model(), max_context, torch.float32, chunk)
 
 
 def byte_tokens(text: str) -> list[int]:
@@ -88,6 +88,7 @@ class Scripted:
     page = 16
     page_bytes = 0
     experts: ClassVar = {}
+    moved: ClassVar = {"experts": 0, "bytes": 0, "hits": 0}
     shareable = False
     max_tokens = 512
 

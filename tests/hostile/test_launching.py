@@ -107,6 +107,13 @@ def test_a_full_disk_leaves_no_half_plan(kt, env, stand_in):
     assert not list((state(env) / "plans").iterdir())
 
 
+def test_a_full_disk_leaves_no_half_file_of_settings(kt, tmp_path):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
+    done = kt("sft", "init", "demo", "--output", str(tmp_path / "run.yaml"), preexec_fn=limit)
+    assert done.returncode == 1 and clean(done), done.stderr
+    assert not list(tmp_path.glob("*run.yaml*"))
+
+
 def signalled(env, where, stand_in):
     """kt with the stand-in, where `where` (Python text) has put a signal at an exact place."""
     code = f"import os, signal, sys\nsys.argv = [{stand_in[0]!r}, 'run', 'tiny', '-p', 'x']\n"
@@ -157,8 +164,8 @@ def test_an_ended_pull_leaves_no_download_running(env, number, tmp_path):
     (tmp_path / "hub.py").write_text("import time\ntime.sleep(30)\n")
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom kt_core.models import download, store\n"
-        "real = download._run\n"
-        f"download._run = lambda arguments, *rest: real([{str(tmp_path / 'hub.py')!r}], *rest)\n"
+        "real = download.run\n"
+        f"download.run = lambda arguments, *rest: real([{str(tmp_path / 'hub.py')!r}], *rest)\n"
         "from kt_cli.main import main\nmain(['model', 'pull', 'smollm2'])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,6 +1,8 @@
 """Closed, full and foreign-language streams; missing parts; odd values of flags, settings and addresses."""
 
+import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -169,7 +171,7 @@ def test_doctor_without_any_home(here, monkeypatch):
     monkeypatch.setattr("os.getuid", lambda: 4_242_424)
     found = [*checks.settings(), *checks.folders(), *checks.running_servers()]
     assert [(check.name, check.status) for check in found] == [
-        ("settings", "warn"), ("models", "error"), ("state", "error"), ("servers", "ok"),
+        ("settings", "warn"), ("models", "error"), ("state", "error"), ("servers", "ok"), ("port", "ok"),
     ]  # fmt: skip
     assert all("no home folder" in check.value and "HOME" in check.suggestion for check in found[:3])
 
@@ -237,3 +239,36 @@ def test_a_limit_of_the_system_is_told_as_such(here, number, monkeypatch, capsys
     assert main.run(["model", "list"]) == 1
     told = capsys.readouterr().err
     assert os.strerror(number) in told and "ulimit" in told and FAULT not in told
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_files_without_end_are_refused_before_they_fill_the_memory(kind, monkeypatch, tmp_path):
+    from kt_cli import answer, keys
+    from kt_cli.chat import saved
+    from kt_core.quality import job
+    from kt_core.train import data, launcher, settings
+
+    monkeypatch.setattr(paths, "MOST_BYTES", 1 << 12)
+    file = Path("/dev/zero")
+    if kind == "pipe":
+        read, write = os.pipe()
+        os.write(write, b"x" * (1 << 13))
+        file = Path(f"/dev/fd/{read}")
+    readers = [answer.attachment, saved.read, keys._lines, job.read_text, settings.read]
+    readers.append(lambda path: launcher.read(path, None))
+    if kind == "pipe":  # which can be read once
+        readers = readers[:1]
+    else:
+        readers.append(data._json)
+    for reader in readers:
+        with pytest.raises(KTError, match="large"):
+            reader(file)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("x" * (1 << 13)))
+    with pytest.raises(KTError, match="large"):
+        answer.question_from_stdin()
+
+
+def test_a_large_file_is_no_file_without_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "MOST_BYTES", 4)
+    (tmp_path / "a").write_bytes(b"one\r\ntwo\rthree")
+    assert paths.text(tmp_path / "a") == "one\ntwo\nthree"

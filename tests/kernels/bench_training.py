@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-import cases
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "weights")]
+import cases  # noqa: E402
 
-from kt_core.kernels import Experts, peak_rate, set_threads, units
-from kt_core.kernels.training import LoraFactors, train
+from kt_core.kernels import Experts, peak_rate, set_threads, units  # noqa: E402
+from kt_core.kernels.training import LoraFactors, train  # noqa: E402
 
 
 def main() -> None:

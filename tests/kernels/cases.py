@@ -5,6 +5,7 @@ from functools import cache
 
 import gguf
 import numpy as np
+from plain_blocks import dequantize
 
 from kt_core.bench.blocks import random_blocks
 from kt_core.bench.cases import TOLERANCE as TOLERANCE
@@ -86,14 +87,14 @@ def stored(format: str, rows: int, cols: int, seed: int = 0) -> Stored:
         rows = rows_of(format, rows)
         matrix = random_matrix(format, rows, cols, seed)
         return Stored(**vars(matrix), values=decode_matrix(matrix))
-    kind = gguf.GGMLQuantizationType[format]
     if format in QUANTISED:
+        kind = gguf.GGMLQuantizationType[format]
         dense = np.random.default_rng(seed).standard_normal((rows, cols), dtype=np.float32) * np.float32(0.1)
         raw = np.ascontiguousarray(gguf.quants.quantize(dense, kind)).view(np.uint8)
     else:
         raw = random_blocks(format, rows * cols // BLOCKS[format].block_size, seed)
     raw = raw.reshape(rows, -1)
-    values = np.asarray(gguf.quants.dequantize(raw, kind), np.float32).reshape(rows, cols)
+    values = np.asarray(dequantize(format, raw), np.float32).reshape(rows, cols)
     return Stored(format, rows, cols, raw, values=values)
 
 

@@ -3,11 +3,11 @@
 import gc
 
 import cases
-import gguf
 import numpy as np
 import psutil
 import pytest
 import torch
+from plain_blocks import dequantize
 
 from kt_core import errors
 from kt_core.bench.blocks import random_blocks, scale_bytes
@@ -152,7 +152,7 @@ def test_all_bits_set_does_not_saturate(tier, format):
     for fill in (0xFF, 0x00, 0x0F, 0xF0):
         raw = random_blocks(format, 16)
         raw[:, sorted(set(range(block.block_bytes)) - scale_bytes(format))] = fill
-        values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[format])
+        values = dequantize(format, raw)
         extremes_match(tier, Matrix(format=format, rows=16, cols=block.block_size, data=raw), values)
 
 
@@ -308,3 +308,14 @@ def test_memory_goes_back_when_layers_die():
     del layers
     gc.collect()
     assert process.memory_info().rss - before < 16 << 20
+
+
+def test_a_large_weight_is_packed_in_pieces():
+    """After each of them but the last the caller hears of it, and the result is that of its rows apart."""
+    rows, cols, called = 20000, 2048, []
+    numbers = np.random.default_rng(0).integers(0, 1 << 14, (rows, cols), np.uint16) + np.uint16(0x3C00)  # 0.008 to 2
+    raw = numbers.view(np.uint8)
+    layer = Linear(Matrix("BF16", rows, cols, raw), between=lambda: called.append(1))
+    x = torch.from_numpy(cases.inputs(2, cols))
+    parts = [Linear(Matrix("BF16", 4000, cols, raw[at : at + 4000]))(x) for at in range(0, rows, 4000)]
+    assert len(called) == 1 and torch.equal(layer(x), torch.cat(parts, 1))

@@ -228,7 +228,7 @@ def test_a_download_without_data_is_given_up(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(download, "STALL_SECONDS", 0.5)
     start = time.monotonic()
     with pytest.raises(download.SourceFailed):
-        download._run(["-c", "import time; time.sleep(60)"], tmp_path, "stage", 10, lambda *_: None)
+        download.run(["-c", "import time; time.sleep(60)"], tmp_path, "stage", 10, lambda *_: None)
     assert time.monotonic() - start < 10
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from driving import Driver
 from references import TINY, demo_from_gguf, dense_from_gguf, from_folder, save_tiny
+from transformers import AutoTokenizer, PreTrainedModel
 
 from kt_core import kernels
 from kt_core.engine.loader import build
@@ -77,28 +78,45 @@ def make(name: str, folder: Path, fixture: Callable[[str], Path]) -> Case:
         dtype = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}[form]
         path = folder
         save_tiny(source, path, dtype)
-        ref, weights = from_folder(path), open_weights(resolve(str(path)))
+        weights = open_weights(resolve(str(path)))
         prompts = [torch.randint(0, 301, (n,), generator=generator).tolist() for n in (23, 9)]
+        logits = logits_of(from_folder(path), prompts)
         policy = {"F32": "f32", "BF16": "bf16", "F16": "f32"}[form]
     else:
         smollm2 = fixture("smollm2_gguf")
         path = smollm2 if source == "smollm2" else fixture("demo_file")
-        ref = dense_from_gguf(path) if source == "smollm2" else demo_from_gguf(path)
         weights = open_weights(resolve(str(path)))
-        prompts = [tokens(smollm2, TEXT), tokens(smollm2, SECOND_TEXT)]  # the demo's tokenizer is the same
+        prompts = prompts_of(smollm2, fixture("once"))  # the demo's tokenizer is the same
+        logits = known_logits(source, path, prompts, fixture("once"))
         policy = "f32" if form == "F32" else "int8"
         if form == "F32":
             weights = Dequantised(weights)
-    with torch.no_grad():
-        logits = [ref(torch.tensor([p])).logits[0] for p in prompts]
     formats = {"F32": 1} if isinstance(weights, Dequantised) else read_spec(resolve(str(path))).formats
     return Case(weights, logits, prompts, policy, getattr(torch, usual_kv_dtype(formats)))
 
 
-def tokens(path: Path, text: str) -> list[int]:
-    from transformers import AutoTokenizer
+@torch.no_grad()
+def logits_of(ref: PreTrainedModel, prompts: list[list[int]]) -> list[torch.Tensor]:
+    return [ref(torch.tensor([p])).logits[0] for p in prompts]
 
-    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)(text)["input_ids"]
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+def known_logits(source: str, path: Path, prompts: list[list[int]], once: Once) -> list[torch.Tensor]:
+    """Of "smollm2" or "demo"; workers share them, since the gguf package takes 25 s to read a file."""
+    ref_of = dense_from_gguf if source == "smollm2" else demo_from_gguf
+    return torch.load(once(f"logits-{source}", lambda file: torch.save(logits_of(ref_of(path), prompts), file)))
+
+
+def prompts_of(model: Path, once: Once) -> list[list[int]]:
+    """TEXT and SECOND_TEXT as tokens of the real models."""
+
+    def save(file: Path) -> None:
+        tokenizer = AutoTokenizer.from_pretrained(model.parent, gguf_file=model.name)
+        torch.save([tokenizer(text)["input_ids"] for text in (TEXT, SECOND_TEXT)], file)
+
+    return torch.load(once("tokens", save))
 
 
 NAMES = ["qwen3_moe-F32", "qwen3_moe-BF16", "qwen3_moe-F16", "deepseek_v3-F32", "deepseek_v3-BF16"]

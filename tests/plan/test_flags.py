@@ -10,7 +10,7 @@ from kt_core.messages import room
 from kt_core.plan import OVERRIDES
 from kt_core.server import parsers
 
-OPTIONS = ("--host", "--port", "--threads", "--context", "--max-running", "--kv-dtype", "--tool-parser", "--reasoning-parser", "--api-key", "--json", "--prompt")  # fmt: skip
+OPTIONS = ("--host", "--port", "--threads", "--context", "--max-running", "--kv-dtype", "--tool-parser", "--reasoning-parser", "--api-key", "--lora", "--json", "--prompt")  # fmt: skip
 # All that published commands of KTransformers and its SGLang hold
 _PUBLISHED = """
 --kt-method --kt-weight-path --kt-cpuinfer --kt-threadpool-count --kt-numa-nodes --kt-num-gpu-experts --kt-gpu-experts-ratio
@@ -73,6 +73,11 @@ def test_two_folders_of_one_model() -> None:
     assert same.words == ["M"] and same.notes == []
 
 
+def test_adapters() -> None:
+    done = flags.translate(["--enable-lora", "--lora-paths", "a=x", "b=y", "--port", "1"], OPTIONS)
+    assert done.words == ["--lora", "a=x", "--lora", "b=y", "--port", "1"] and len(done.notes) == 1
+
+
 def test_an_option_that_the_command_lacks_is_told() -> None:
     done = flags.translate(
         ["--host", "0.0.0.0", "--context-length", "64", "--tool-call-parser", "glm47"], ["--context"]
@@ -82,7 +87,7 @@ def test_an_option_that_the_command_lacks_is_told() -> None:
     assert all("kt run takes it" in note for note in done.notes)
 
 
-@pytest.mark.parametrize("text", ["--enable-lora", "--lora-paths a=b", "--nnodes 2", "--dp-size=2"])
+@pytest.mark.parametrize("text", ["--kt-lora-path a", "--nnodes 2", "--dp-size=2"])
 def test_what_would_change_answers_is_refused(text: str) -> None:
     with pytest.raises(Unsupported) as caught:
         translated(text)

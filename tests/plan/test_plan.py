@@ -78,8 +78,14 @@ def test_laptop_of_16_gib() -> None:
     least = 8192 * 50_000  # 16 bits a number
     assert least < cache
     assert cache == pytest.approx((16 - 4) * GIB / 2, rel=0.05) and "half" in reason(made, "cache")
-    runtime = (364 << 20) + 50_000 * 1536
-    assert made.memory_parts == {"weights": 4 * GIB, "runtime": runtime, "rows": 2048 * 2048 * 32, "cache": cache}
+    runtime = (392 << 20) + 50_000 * 1000
+    rows = 2048 * (16384 + 18 * 2048)
+    fixed = {"runtime": runtime, "templates": memory.TEMPLATES_BYTES, "rows": rows}
+    assert made.memory_parts == {"weights": 4 * GIB, **fixed, "cache": cache}
+    gguf = plan(machine(16, cores=8), spec(4, method="LLAMAFILE"))
+    assert gguf.memory_parts["runtime"] == runtime + 50_000 * 700
+    short = plan(machine(), spec(), context=1024)
+    assert short.memory_parts["rows"] == rows // 2
     assert made.device_bytes == {"cpu": sum(made.memory_parts.values())}
 
 
@@ -163,6 +169,13 @@ def test_sequences_that_run_together() -> None:
             plan(machine(64), spec(), max_running=wrong)
 
 
+def test_tokens_of_a_step_are_limited_where_asked() -> None:
+    assert plan(machine(), spec(), chunk=256).value("chunk") == 256
+    assert plan(machine(), spec()).get("chunk", None) is None
+    with pytest.raises(UsageError):
+        plan(machine(), spec(), chunk=0)
+
+
 def test_context_above_the_trained_one() -> None:
     with pytest.raises(DoesNotFit, match="8192"):
         plan(machine(64), spec(), context=8193)
@@ -187,6 +200,19 @@ def test_more_threads_than_cores_is_warned_about() -> None:
     assert "15 physical cores" in reason(made, "threads")
     assert "may use" in reason(plan(machine(cores=15), spec(), threads=31), "threads")
     assert reason(plan(machine(cores=15), spec(), threads=15), "threads") == "chosen by the user"
+
+
+@pytest.mark.parametrize(
+    ("alone", "told"), [(0.62e12, "two of them share a core"), (0.35e12, "a core of its own"), (0, "unknown")]
+)
+def test_a_core_that_a_virtual_machine_hides_is_measured_or_unknown(alone: float, told: str) -> None:
+    """16 CPUs that reach 5.0 Tops together: as the AMX machine, as 16 whole cores, and not measured with one thread."""
+    measured = MachineProfile({}, 1.0, {}, {"int8": {1: alone, 16: 5.0e12}}, {})
+    shown = replace(machine(cores=16, smt=False), smt="unknown")
+    assert told in reason(make_plan(shown, FILES, spec(), {}, measured), "threads")
+    expected = replace(measured, measured=0.0)  # what such hardware should reach says nothing of this machine
+    assert "is unknown" in reason(make_plan(shown, FILES, spec(), {}, expected), "threads")
+    assert "unknown" not in reason(plan(machine(cores=16, smt=False), spec()), "threads")
 
 
 @pytest.mark.parametrize("count", range(1, 65))
@@ -223,6 +249,21 @@ def test_a_pool_for_each_node() -> None:
     assert "2 NUMA nodes" in reason(made, "pools")
     inside = machine(allowed_cpus=(2, 3), limits={"affinity": 2.0, "cores": 2.0}, numa_nodes=nodes)
     assert plan(inside, spec()).value("pools") == [{"threads": 2, "cpus": [2, 3], "node": None}]
+
+
+def test_cpus_of_three_nodes_have_their_memory_from_all_three() -> None:
+    """Six nodes, three to a socket, and a process that may use one socket's CPUs (sgl-project/sglang#19666)."""
+    nodes = {n: tuple(range(32 * n, 32 * n + 32)) for n in range(6)}
+    there = machine(cores=192, smt=False, numa_nodes=nodes, allowed_cpus=tuple(range(96)))
+    bound = plan(replace(there, limits={"affinity": 96.0, "cores": 96.0}), spec())
+    assert [(pool["node"], pool["threads"]) for pool in bound.value("pools")] == [(0, 32), (1, 32), (2, 32)]
+    assert sorted(cpu for pool in bound.value("pools") for cpu in pool["cpus"]) == list(range(96))
+
+
+@pytest.mark.parametrize("name", ["fp8", "FP8", "Fp8", "rawfp8", "RAWFP8"])
+def test_methods_in_any_case_and_by_their_older_names(name: str) -> None:
+    made = plan(machine(), spec(method="FP8", formats={"FP8_BLOCK": 1 << 30}), method=name)
+    assert made.value("method") == "FP8" and ("RAWFP8" in reason(made, "method")) == ("raw" in name.lower())
 
 
 def test_memory_is_not_bound_to_a_node_that_is_barred() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kt_core import flags
-from kt_core.errors import Unsupported
 from kt_core.machine.simulate import simulate
 from kt_core.models import catalogue
 from kt_core.models.spec import from_config
@@ -176,7 +175,7 @@ def test_the_number_that_the_recipe_gives_is_taken(wish: str) -> None:
     assert plan.value("deferred") == 2
 
 
-def test_an_adapter_is_refused() -> None:
-    case = CASES["10 without its adapter"]
-    with pytest.raises(Unsupported, match="adapters"):
-        planned(case, "--enable-lora --lora-backend triton --lora-paths qwen=DIR")
+def test_the_adapter_of_a_recipe_is_served() -> None:
+    command = CASES["10 without its adapter"].command + " --enable-lora --lora-backend triton --lora-paths qwen=DIR"
+    done = flags.translate(flags.command_line(SERVER + command), [*OPTIONS, "--host", "--port", "--lora"])
+    assert done.words[done.words.index("--lora") + 1] == "qwen=DIR"

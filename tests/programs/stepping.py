@@ -23,8 +23,8 @@ class Driver:
         self.free = torch.randperm(self.pages, generator=torch.Generator().manual_seed(4)).tolist()
         self.runner.allocate(self.pages)
 
-    def step(self, parts: Parts, outputs: list[int] | None = None) -> torch.Tensor:
-        """Logits of the rows `outputs` of all new tokens, by default of all."""
+    def step(self, parts: Parts, outputs: list[int] | None = None, adapters: tuple[int, ...] = ()) -> torch.Tensor:
+        """Logits of the rows `outputs` of all new tokens, by default of all. adapters: of each part, -1 none."""
         page, slots, positions, starts = self.runner.page, [], [], [0]
         for sequence, tokens in parts.items():
             begin, table = self.lengths.get(sequence, 0), self.tables.setdefault(sequence, [])
@@ -46,7 +46,7 @@ class Driver:
         wanted = torch.tensor(range(len(positions)) if outputs is None else outputs, dtype=torch.int64)
         tokens = torch.tensor([token for part in parts.values() for token in part])
         return self.runner.forward(
-            Step(tokens, torch.tensor(positions), torch.tensor(slots), batch, wanted, tuple(parts))
+            Step(tokens, torch.tensor(positions), torch.tensor(slots), batch, wanted, tuple(parts), adapters=adapters)
         )
 
     def cut(self, sequence: int, tokens: list[int], sizes: list[int]) -> torch.Tensor:

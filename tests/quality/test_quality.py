@@ -1,11 +1,13 @@
 """Figures against transformers' eager model and float64."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import tiny_models
 import torch
+from safetensors.torch import load_file, save_file
 from tinymodel import tokenizer
 from transformers import AutoModelForCausalLM
 
@@ -52,6 +54,17 @@ def job(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def figures(job: Job) -> list[dict]:
     return list(judge.rows(job, lambda *_: None))
+
+
+def test_a_model_that_computes_no_numbers_is_refused(folders, job, tmp_path, monkeypatch) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folders["source"], broken)
+    tensors = load_file(broken / "model.safetensors")
+    tensors["model.norm.weight"][0] = torch.nan
+    save_file(tensors, broken / "model.safetensors")
+    monkeypatch.setitem(folders, "broken", broken)
+    with pytest.raises(BadData, match="norm"):
+        figures(job("broken", versus=False))
 
 
 def windows(folders) -> torch.Tensor:

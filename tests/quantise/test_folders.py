@@ -1,6 +1,7 @@
 """Folders: what is quantised and what is kept, in words that compressed-tensors and kt's reader take alike."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from quantized_writers import WAYS
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from kt_core.errors import KTError, Unsupported, UsageError
+from kt_core.errors import BadData, Unsupported, UsageError
 from kt_core.formats import safetensors
 from kt_core.models import read_spec
 from kt_core.models.files import local_files
@@ -187,17 +188,31 @@ def test_refusals(folder, job, quantised, tmp_path):
     for rule in ("x", "=int4", "x=int9", "x=int8:32", "x=int4:48", "x=Q4_K", "(=int4"):
         with pytest.raises(UsageError, match="--override"):
             job(source, "int4", overrides=(rule,))
+    for rule in ("no_such_weight=int8", "embed_tokens=int8", "mlp.gate.weight=int8"):  # embeddings and routers stay
+        with pytest.raises(UsageError, match=r"found by the rule.*_proj"):
+            make.prepare(job(source, "int4", overrides=("down_proj=int8", rule), out="idle"))
+    with pytest.raises(UsageError, match=r"found by the rule down_proj.*blk"):
+        make.prepare(job(source, "Q8_0", overrides=("down_proj=Q6_K",), out="idle"))
 
 
-def test_numbers_that_are_not_finite(folder, quantised):
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.norm.weight"])  # one that is copied too
+def test_numbers_that_are_not_finite(folder, quantised, name):
     source = folder("llama")
     path = source / "model.safetensors"
-    place = safetensors.read_header(path)["model.layers.1.mlp.up_proj.weight"].offset
+    place = safetensors.read_header(path)[name].offset
     data = bytearray(path.read_bytes())
     data[place : place + 2] = np.array([0x7FC0], "<u2").tobytes()
     path.write_bytes(data)
-    with pytest.raises(KTError, match=r"layers\.1\.mlp\.up_proj"):
+    with pytest.raises(BadData, match=re.escape(name)):
         quantised(source, "int4")
+
+
+def test_a_pipe_is_no_file_of_weights(tmp_path, folder):
+    source = folder("llama")
+    (source / "model.safetensors").unlink()
+    os.mkfifo(source / "model.safetensors")
+    with pytest.raises(BadData, match=r"model\.safetensors"):
+        local_files(source)
 
 
 def test_folders_split_over_numa_nodes_are_refused(tmp_path, folder, job):

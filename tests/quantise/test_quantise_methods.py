@@ -1,11 +1,11 @@
 """Each method against float64: codes are the nearest, errors are what the format allows, layouts are those of others."""
 
-import gguf
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_blocks import dequantize
 
 from kt_core import kernels
 from kt_core.quantise import methods
@@ -13,7 +13,7 @@ from kt_core.quantise.methods import Scheme
 from kt_core.weights import Matrix, decode_matrix
 from kt_core.weights.decode import decode
 
-GGUF = ("Q8_0", "Q4_1", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+GGUF = ("Q8_0", "Q4_1", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_K")
 INT4 = [Scheme("int4", group, zero) for group in (32, 64, 128) for zero in (False, True)]
 OTHERS = [Scheme("int8"), Scheme("fp8", 128), Scheme("fp8"), Scheme("mxfp4")]
 
@@ -59,8 +59,7 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 def test_blocks_are_those_of_the_gguf_package(format):
     values = gaussian(6, 512)
     matrix = encoded(values, Scheme(format))
-    kind = gguf.GGMLQuantizationType[format]
-    np.testing.assert_array_equal(decode(format, matrix.data), gguf.quants.dequantize(matrix.data, kind))
+    np.testing.assert_array_equal(decode(format, matrix.data), dequantize(format, matrix.data))
 
 
 @pytest.mark.parametrize("scheme", [*INT4, *OTHERS, *(Scheme(name) for name in GGUF)], ids=str)
@@ -68,7 +67,7 @@ def test_no_error_beyond_half_a_step_but_where_the_grid_ends(scheme):
     """Every weight has the nearest of the values that its group's scales allow, computed in float64."""
     values = gaussian(128, 256)
     found = decode_matrix(encoded(values, scheme)).astype(np.float64)
-    group = {"int4": scheme.group, "mxfp4": 32, "Q6_K": 16}.get(scheme.method, 32)
+    group = {"int4": scheme.group, "mxfp4": 32, "Q6_K": 16, "IQ4_K": 16}.get(scheme.method, 32)
     off = np.abs(found - values).reshape(-1, group)
     for grid, x, error in zip(found.reshape(-1, group), values.reshape(-1, group), off, strict=True):
         allowed = np.unique(grid)  # values that others of the group took: none of them may be nearer
@@ -81,7 +80,7 @@ ERRORS = {
     Scheme("int4", 32): 0.082, Scheme("int4", 64): 0.0915, Scheme("int4", 128): 0.0985, Scheme("int4", 32, True): 0.079,
     Scheme("int8"): 0.0055, Scheme("fp8", 128): 0.0275, Scheme("fp8"): 0.0275, Scheme("mxfp4"): 0.118,
     Scheme("Q4_1"): 0.0735, Scheme("Q5_1"): 0.0365, Scheme("Q4_K"): 0.0745, Scheme("Q5_K"): 0.0385,
-    Scheme("Q6_K"): 0.0185, Scheme("Q8_0"): 0.0055,
+    Scheme("Q6_K"): 0.0185, Scheme("Q8_0"): 0.0055, Scheme("IQ4_K"): 0.063,
 }  # fmt: skip
 
 
@@ -98,6 +97,7 @@ def test_errors_of_gaussian_weights(scheme):
         (Scheme("int4", 32), 0.145, None),
         (Scheme("Q4_1"), 0.125, None),
         (Scheme("Q4_K"), 0.127, None),
+        (Scheme("IQ4_K"), 0.108, None),  # as many bits as Q4_K
     ],
     ids=str,
 )
@@ -123,7 +123,7 @@ def test_output_error_of_a_layer(scheme, bound, with_int8):
 
 
 @pytest.mark.parametrize(
-    "scheme", [Scheme("int4", 32), Scheme("int4", 32, True), Scheme("Q4_K"), Scheme("mxfp4")], ids=str
+    "scheme", [Scheme("int4", 32), Scheme("int4", 32, True), Scheme("Q4_K"), Scheme("IQ4_K"), Scheme("mxfp4")], ids=str
 )
 def test_importance_moves_the_error_to_where_it_counts_less(scheme):
     values = gaussian(64, 256)
@@ -151,6 +151,7 @@ def test_odd_numbers(rows, scale):
         Scheme("mxfp4"),
         Scheme("Q4_K"),
         Scheme("Q6_K"),
+        Scheme("IQ4_K"),
     ):
         found = decode_matrix(encoded(values, scheme))
         assert np.isfinite(found).all()

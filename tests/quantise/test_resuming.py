@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kt_core.errors import DoesNotFit, KTError
+from kt_core.errors import DoesNotFit, KTError, UsageError
 from kt_core.quantise import layout, make, write
 
 
@@ -62,6 +62,55 @@ def test_work_of_another_job_is_not_taken_up(folder, job, monkeypatch):
     killed(make.prepare(job(source, "int4", out="a", zero_point=True)), 20)
     make.run(make.prepare(job(source, "int4", out="a")), lambda *_: None)
     assert contents(Path(job(source, "int4", out="a").out)) == expected
+
+
+@pytest.mark.parametrize("change", ["gone", "shorter", "header", "source"])
+def test_work_that_has_changed_since_is_begun_anew(folder, job, monkeypatch, change):
+    """Part of what was written is gone, or the source has other numbers at places that its identity does not look at."""
+    monkeypatch.setattr(write, "AT_ONCE", 1 << 13)
+    source = folder("qwen3moe", hidden_size=128, moe_intermediate_size=64, num_hidden_layers=3)
+    prepared = make.prepare(job(source, "int4", out="a"))
+    begun: list[int] = []
+    make.run(make.prepare(job(source, "int4", out="counted")), lambda *_: begun.append(1))
+    killed(prepared, len(begun) * 3 // 4)
+    partial = write.unfinished(Path(prepared.job.out))
+    assert (partial / write.JOURNAL).exists()
+    data, weights = partial / "model.safetensors", next(Path(source).glob("*.safetensors"))
+    if change == "gone":
+        data.unlink()
+    elif change == "shorter":
+        os.truncate(data, data.stat().st_size - 1)
+    elif change == "header":
+        with data.open("r+b") as file:
+            file.write(bytes(16))
+    else:
+        stored = bytearray(weights.read_bytes())
+        stored[-4096:] = bytes(value ^ 128 if at % 2 else value for at, value in enumerate(stored[-4096:]))  # signs
+        weights.write_bytes(stored)
+    out = make.run(make.prepare(job(source, "int4", out="a")), lambda *_: None)
+    expected = make.run(make.prepare(job(source, "int4", out="b")), lambda *_: None)
+    assert (out / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+
+
+def test_two_at_once(folder, job):
+    """The second one is refused, does no harm, and leaves nothing behind; one that failed at once leaves nothing either."""
+    prepared = make.prepare(job(folder("llama"), "int4"))
+    out = Path(prepared.job.out)
+    refused = []
+
+    def told(*_: object) -> None:
+        with pytest.raises(UsageError, match="Another process"):
+            make.run(prepared, lambda *_: None)
+        refused.append(1)
+
+    make.run(prepared, told)
+    assert refused and contents(out)
+    shutil.rmtree(out)
+    with write.claimed(out):
+        with pytest.raises(UsageError, match="Another process"):
+            make.run(prepared, lambda *_: None)
+        assert write.unfinished(out).exists()
+    assert not write.unfinished(out).exists()
 
 
 def test_a_full_disk(folder, job, monkeypatch):

@@ -13,6 +13,7 @@ from ollama import Client
 from openai import OpenAI
 from tinyvision import moving, picture
 
+from kt_cli import client, pictures
 from kt_core.engine.engine import Engine
 from kt_core.engine.loader import build
 from kt_core.engine.runners import runner_for
@@ -52,6 +53,17 @@ def chat(running, *parts, **fields):
     return running.http.post(
         "/v1/chat/completions", json={"messages": messages, "max_tokens": 6, "temperature": 0, **fields}
     )
+
+
+def test_kt_chat_asks_whether_the_model_sees_and_sends(running, tmp_path):
+    (tmp_path / "a.png").write_bytes(PNG)
+    api = client.Api(running.url)
+    assert client.sees(api, "tiny/seeing") and "vision" in Client(running.url).show("tiny/seeing").capabilities
+    content = pictures.content("what?", [pictures.load(str(tmp_path / "a.png"))])
+    options = client.Options(temperature=0, max_tokens=6)
+    pieces = client.chat(api, "tiny/seeing", [{"role": "user", "content": content}], options)
+    told = chat(running, part(), TEXT).json()["choices"][0]["message"]["content"]
+    assert "".join(piece.text for piece in pieces) == told
 
 
 def test_clients_send_images(running):

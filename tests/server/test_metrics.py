@@ -49,12 +49,15 @@ def test_counts_agree_with_usage(serve):
 def test_experts_by_layer(serve):
     server = serve()
     server.engine._runner.experts = {1: Asked([10, 30, 0, 20]), 4: Asked([0, 0, 0, 0])}
+    server.engine._runner.moved = moved = {"experts": 3, "bytes": 300, "hits": 25}
     found = figures(server)
     names = ("experts_asked_total", "experts_busiest_share", "experts_for_half")
     assert [value(found, f"kt_{name}", layer="1") for name in names] == [60, 0.5, 1]
     assert [value(found, f"kt_{name}", layer="4") for name in names] == [0, 0, 0]
+    names = ("moved", "moved_bytes", "hits")
+    assert [value(found, f"kt_experts_{name}_total") for name in names] == [*moved.values()]
     told = server.http.get("/v1/kt/experts").json()
-    assert told == {"layers": [1, 4], "asked": [[10, 30, 0, 20], [0] * 4], "elsewhere": [[], []]}
+    assert told == {"layers": [1, 4], "asked": [[10, 30, 0, 20], [0] * 4], "elsewhere": [[], []], "moved": moved}
 
 
 class Asked:

@@ -101,7 +101,7 @@ def test_both_languages_say_everything(visit, serve):
 
 @pytest.mark.parametrize("width", SIZES)
 def test_an_answer_streams(visit, ask, width):
-    seen = visit(ask("<think>Let me see.</think>Here is **one** answer.", delay=0.002, plan=PLAN), width)
+    seen = visit(ask("<think>Let me see.</think>Here is **one** answer.", delay=0.05, plan=PLAN), width)
     seen.page.locator("#model", has_text="tiny/model: ready").wait_for()
     seen.ask("What <b>is</b> it?")
     expect(seen.page.locator(".user")).to_have_text("What <b>is</b> it?")

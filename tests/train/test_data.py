@@ -58,7 +58,7 @@ def test_dataset_info(tmp_path):
         "talks": {"file_name": "t.json", "formatting": "sharegpt", "columns": {"messages": "talk"}, "tags": tags},
         "two": {"file_name": "t.json", "formatting": "sharegpt", "columns": {"messages": "talk"}, "tags": tags, "num_samples": 2},
         "text": {"file_name": "c.jsonl", "columns": {"prompt": "text"}},
-        "far": {"hf_hub_url": "somebody/something"},
+        "far": {"script_url": "somebody/something"},
         "lost": {"file_name": "lost.json"},
     }  # fmt: skip
     file(tmp_path, "c.jsonl", [{"text": "one"}])
@@ -69,7 +69,7 @@ def test_dataset_info(tmp_path):
     assert len(load(["talks"], str(tmp_path), 1)) == 1
     assert load("text", str(tmp_path))[0].text == "one"
     for name, error, says in (
-        ("far", UsageError, "not a file on this disk"),
+        ("far", UsageError, "neither a file"),
         ("lost", NotFound, "lost.json"),
         ("none", NotFound, "far, lost, talks"),
         (str(tmp_path / "x.json"), NotFound, "x.json"),

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from kt_core.errors import BadData, NotFound, Unsupported, UsageError
+from kt_core.models import catalogue
 from kt_core.train import estimate
 from kt_core.train.settings import KT_CONFIG, check, read, settings, without_effect
-from kt_core.types import ModelSpec
+from kt_core.types import MachineProfile, ModelSpec
 
 SECOND = """
 model_name_or_path: /data/models/Qwen3.5-397B-A17B
@@ -93,6 +94,20 @@ chunk_size: 8192
 PREFERENCES = FIRST.replace("stage: sft", "stage: dpo").replace(
     "lora_target: all", "lora_target: all\npref_beta: 0.1\npref_loss: sigmoid"
 )
+FP8 = SECOND.replace("bf16\n  kt_backend", "fp8\n  kt_backend")
+INT8 = SECOND.replace(
+    "kt_config:",
+    """kt_weight_path: /data/models/Your-Routed-Experts-INT8
+kt_non_expert_weight_path: /data/models/Your-Non-Expert-Cache-BF16
+kt_config:
+  kt_weight_lifecycle: persistent""",
+).replace("format: bf16", "format: int8")
+AMXINT4 = INT8.replace("  kt_expert_weight_format: int8\n", "").replace("backend: auto", "backend: AMXINT4")
+FULL = "".join(
+    f"{line}\n"
+    for line in SECOND.replace("type: lora", "type: full").replace("1.0e-4", "1.0e-5").splitlines()
+    if not line.startswith("lora_")
+)
 CHAT = """
 model_name_or_path: opensourcerelease/DeepSeek-V3-bf16
 adapter_name_or_path: saves/Kllama_deepseekV3
@@ -120,7 +135,7 @@ def written(tmp_path, text):
     return file
 
 
-@pytest.mark.parametrize("text", [SECOND, FIRST, PREFERENCES, CHAT, CONVERTED])
+@pytest.mark.parametrize("text", [SECOND, FP8, INT8, AMXINT4, FULL, FIRST, PREFERENCES, CHAT, CONVERTED])
 def test_published_files_load_as_they_are(tmp_path, text):
     found = dataclasses.asdict(read(written(tmp_path, text)))
     for key, value in yaml.safe_load(text).items():
@@ -134,6 +149,8 @@ def test_what_the_files_mean(tmp_path):
     assert without_effect(first) == [
         "kt_optimize_rule", "chunk_size", "preprocessing_num_workers", "overwrite_cache", "trust_remote_code",
     ]  # fmt: skip
+    assert check(read(written(tmp_path, FULL))).finetuning_type == "full"
+    assert check(read(written(tmp_path, FP8))).threads == 64
     assert check(read(written(tmp_path, CHAT)), training=False).adapter_name_or_path == "saves/Kllama_deepseekV3"
 
 
@@ -141,13 +158,15 @@ def test_what_the_files_mean(tmp_path):
     ("text", "error", "says"),
     [
         (PREFERENCES.replace("stage: dpo", "stage: kto"), Unsupported, "Stage kto"),
-        (PREFERENCES.replace("sigmoid", "orpo"), Unsupported, "pref_loss orpo"),
+        (PREFERENCES.replace("sigmoid", "kto_pair"), Unsupported, "pref_loss kto_pair"),
+        (PREFERENCES.replace("type: lora", "type: full"), Unsupported, "no copy"),
         (PREFERENCES + "packing: true\n", UsageError, "not packed"),
-        (CONVERTED, Unsupported, "kt_weight_path"),
-        (SECOND.replace("type: lora", "type: full"), Unsupported, "finetuning_type full"),
+        (CONVERTED + "finetuning_type: full\n", Unsupported, "kt_weight_path"),
+        (SECOND.replace("type: lora", "type: oft"), Unsupported, "finetuning_type oft"),
+        (SECOND.replace("type: lora", "type: full") + "optim: adafactor\n", Unsupported, "optim adafactor"),
+        (SECOND + "  kt_train_mode: full\n", UsageError, "kt_train_mode full"),
         (SECOND + "  kt_model_max_length: 2050\n", UsageError, "at least 2056"),
         (SECOND + "  kt_lora_rank: 4\n", UsageError, "Two ranks"),
-        (SECOND + "  kt_num_gpu_experts: 4\n", Unsupported, "kt_num_gpu_experts"),
         (SECOND.replace("lora_rank: 8", "lora_rank: 300"), Unsupported, "up to 256"),
         (SECOND.replace("lora_rank: 8", "lora_rank: 0"), UsageError, "least is 1"),
         (SECOND.replace("dataset:", "# dataset:"), UsageError, "setting dataset is missing"),
@@ -204,6 +223,33 @@ def test_steps_and_memory():
         parameters_by_part={"experts": 500, "attention": 10, "mtp": 77},
     )  # fmt: skip
     parts = estimate.memory(spec, settings({"bf16": True}))
+    full = estimate.memory(spec, settings({"bf16": True, "finetuning_type": "full"}))
+    assert full["trained"] == 16 * 500 + 12 * 10
+    half = settings({"bf16": True, "finetuning_type": "freeze", "freeze_trainable_layers": -2})
+    assert estimate.memory(spec, half)["trained"] == full["trained"] // 2
     assert parts["experts"] == 1000
-    assert parts["weights"] == 20
+    assert parts["weights"] == 40
     assert parts["adapter"] == 16 * 4 * 32 * 3 * 8 * (1024 + 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "vram", "ram"),
+    [("Qwen3-235B-A22B-2507", 2, 27.14, 545.36), ("Qwen3.5-397B-A17B", 8, 20.37, 1075.68)],
+)
+def test_the_published_runs_memory_is_foreseen(name, gpus, vram, ram):
+    """KTransformers' cookbook: 2,048 tokens, micro-batch 1, LoRA of rank 8; peaks of a GPU and of all processes, in GiB."""
+    spec = catalogue.spec(catalogue.find(name))
+    s, run = settings({"bf16": True, "lora_rank": 8, "cutoff_len": 2048}), estimate.Processes(gpus, gpu=True)
+    assert sum(estimate.memory(spec, s, run).values()) / 2**30 == pytest.approx(ram, rel=0.1)
+    assert estimate.gpu_memory(spec, s, run) / 2**30 == pytest.approx(vram, rel=0.1)
+
+
+def test_time_is_foreseen_from_arithmetic_rates():
+    spec = catalogue.spec(catalogue.find("Qwen3-235B-A22B-2507"))
+    rates = MachineProfile(fingerprint={}, measured=1.0, read_rates={}, unit_rates={"bf16": {64: 1e13}}, link_rates={})
+    s = settings({"bf16": True, "disable_gradient_checkpointing": True})
+    least = 4 * 20e9 * 1000 / 1e13  # some 20e9 weights a token
+    assert least < estimate.seconds(spec, s, 1000, rates, 60) < 3 * least
+    more = estimate.seconds(spec, dataclasses.replace(s, disable_gradient_checkpointing=False), 1000, rates, 60)
+    assert more == pytest.approx(1.5 * estimate.seconds(spec, s, 1000, rates, 60))
+    assert estimate.seconds(spec, s, 1000, None, 60) is None

@@ -32,7 +32,7 @@ class Figures:
     decode_rate: float
     output_rate: float
     resident: int = 0  # bytes that the server holds; 0 where it does not tell
-    joules: float = 0.0  # of the CPU packages; 0 where they cannot be read
+    joules: float | None = None  # of the CPU packages; None where they cannot be read
 
     def data(self) -> dict[str, Any]:
         """For JSON and CSV: percentiles under names of their own."""
@@ -45,7 +45,7 @@ class Figures:
         return flat
 
 
-def summary(case: Case, samples: Sequence[Sample], resident: int = 0, joules: float = 0.0) -> Figures:
+def summary(case: Case, samples: Sequence[Sample], resident: int = 0, joules: float | None = None) -> Figures:
     """Of the requests that got their answer."""
     good = [sample for sample in samples if not sample.error]
     gaps = [gap for sample in good for gap in sample.gaps]

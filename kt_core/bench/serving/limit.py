@@ -23,7 +23,8 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Limit:
-    """`name`: quota, threads, tier, node, memory (slower reads than this machine's), bandwidth, arithmetic, or unknown.
+    """`name`: quota, threads, tier, node, memory (slower reads than this machine's), bandwidth, arithmetic, unknown, or
+    unmeasured where no prediction could be made.
 
     `numbers` are what its sentence names.
     """
@@ -46,6 +47,8 @@ def likely_limit(machine: Machine, run: Conditions, measured: float, predicted: 
         return Limit("node", {"note": run.note})
     if run.reads and run.profile_reads and run.reads < SLOW_READS * run.profile_reads:
         return Limit("memory", {"reads": run.reads / 1e9, "profile": run.profile_reads / 1e9})
-    if predicted and measured < AS_PREDICTED * predicted:
+    if not predicted:
+        return Limit("unmeasured", {})
+    if measured < AS_PREDICTED * predicted:
         return Limit("unknown", {"share": measured / predicted})
     return Limit("bandwidth" if decoding else "arithmetic", {})

@@ -12,6 +12,8 @@ import httpx
 
 from kt_core.bench.serving.workload import Case, Length, words
 from kt_core.errors import KTError, NotFound
+from kt_core.formats.problems import shown
+from kt_core.messages import t
 
 CONNECT_SECONDS = 5.0
 WARM = Case(Length(16, 16), Length(4, 4), concurrency=1, depth=0, repeats=1)
@@ -151,14 +153,21 @@ class Server:
 
 async def _read(answer: httpx.Response, sample: Sample) -> None:
     """The moments of the pieces that hold text, and the usage at the end."""
+    ended = False
     async for line in answer.aiter_lines():
         data = line.removeprefix("data:").strip()
-        if not line.startswith("data:") or data == "[DONE]":
+        ended = ended or data == "[DONE]"
+        if not line.startswith("data:") or ended:
             continue
         now = time.perf_counter()
-        event = json.loads(data)
-        if "error" in event:
-            sample.error = str(event["error"].get("message", event["error"]))
+        try:
+            event = json.loads(data)
+            error = event.get("error")
+        except (ValueError, AttributeError):
+            sample.error = t("bench.no_event", line=shown(data[:80]))
+            return
+        if error:
+            sample.error = str(error.get("message", error) if isinstance(error, dict) else error)
             return
         if any(choice.get("text") for choice in event.get("choices", [])):
             sample.pieces.append(now)
@@ -167,8 +176,8 @@ async def _read(answer: httpx.Response, sample: Sample) -> None:
             sample.prompt_tokens = int(usage["prompt_tokens"])
             sample.tokens = int(usage["completion_tokens"])
             sample.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
-    if not sample.pieces:
-        sample.error = "an answer without text"
+    if not sample.pieces or not ended:
+        sample.error = t("bench.cut_short" if sample.pieces else "bench.no_text")
 
 
 def _joined(before: list[int] | str, prompt: list[int] | str) -> list[int] | str:

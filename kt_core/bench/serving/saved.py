@@ -9,9 +9,11 @@ from typing import Any
 
 from kt_core import paths
 from kt_core.errors import BadData, NotFound, UsageError
+from kt_core.messages import t
 
 NAME = re.compile(r"[\w][\w.-]{0,99}")
 VERSION = 1
+FIGURES = ("prefill_rate", "decode_rate", "output_rate", "first_token_p50", "between_tokens_p50")  # what is compared
 KEY = ("prompt", "output", "concurrency", "depth")  # what makes two rows of two runs the same case
 
 
@@ -21,7 +23,7 @@ def folder() -> Path:
 
 def save(name: str, run: dict[str, Any]) -> Path:
     """Write the run beside and rename. Raises UsageError for a name that cannot be a file's."""
-    path = _path(name)
+    path = place(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps({"version": VERSION, "saved": time.time(), **run}, indent=1), encoding="utf-8")
@@ -31,17 +33,23 @@ def save(name: str, run: dict[str, Any]) -> Path:
 
 def load(name: str) -> dict[str, Any]:
     """A run by its name, or by a path to a file. Raises NotFound, naming those that exist, and BadData."""
-    path = Path(name) if name.endswith(".json") else _path(name)
+    path = Path(name) if name.endswith(".json") else place(name)
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         rows = run["rows"]
-        if run["version"] != VERSION or not all(all(key in row for key in KEY) for row in rows):
-            raise ValueError("another version, or no run")
+        if run["version"] != VERSION or not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+            raise ValueError(t("bench.no_rows"))
     except FileNotFoundError as error:
         raise NotFound("bench.no_run", name=name, known=", ".join(names()) or "-") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadData("bench.bad_run", path=path, reason=error) from error
     return dict(run)
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not {*KEY, *FIGURES} <= row.keys():
+        return False
+    return all(row[figure] is None or type(row[figure]) in (int, float) for figure in FIGURES)
 
 
 def names() -> list[str]:
@@ -61,7 +69,8 @@ def case_name(row: dict[str, Any]) -> str:
     return "{prompt}+{output} x{concurrency} @{depth}".format(**{key: row[key] for key in KEY})
 
 
-def _path(name: str) -> Path:
+def place(name: str) -> Path:
+    """The file of a saved run. Raises UsageError for a name that cannot be a file's."""
     if not NAME.fullmatch(name):
         raise UsageError("bench.bad_name", name=name)
     return folder() / f"{name}.json"

@@ -1,7 +1,8 @@
-"""The prefix cache's tier on disk."""
+"""The prefix cache's tiers below the pages that are computed with: the CPU's memory, for those of a device, and disk."""
 
 from kt_core.engine.disk.folder import Folder, keys_of
-from kt_core.engine.disk.identity import folder_of
+from kt_core.engine.disk.host import Host
+from kt_core.engine.disk.identity import kept_of
 from kt_core.engine.disk.tier import PATIENCE, Load, Tier
 
-__all__ = ["PATIENCE", "Folder", "Load", "Tier", "folder_of", "keys_of"]
+__all__ = ["PATIENCE", "Folder", "Host", "Load", "Tier", "kept_of", "keys_of"]

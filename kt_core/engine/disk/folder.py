@@ -122,6 +122,10 @@ class Folder:
             return None
         return whole[_SUM + len(head) :]
 
+    def has(self, key: Key) -> bool:
+        """Whether there is a file of the page; what is in it shows when it is read."""
+        return self._file(key.path).exists()
+
     def expect(self, path: bytes) -> bool:
         """Whether the page is there; the system is asked to read it into its own cache meanwhile."""
         try:

@@ -10,8 +10,10 @@ import transformers
 
 from kt_core import kernels
 from kt_core.engine.disk.folder import Folder
+from kt_core.engine.disk.host import Host
 from kt_core.engine.step import Runner
 from kt_core.paths import cache_dir
+from kt_core.plan import devices
 from kt_core.types import Plan
 
 LAYOUT = 1  # of a page in memory; another one for each change of its form (docs/attention.md)
@@ -19,13 +21,15 @@ _HEADER = 1 << 20  # bytes of a weights file that are read: names, shapes and se
 _STRETCHED = (b"longrope", b"dynamic")  # rotary embeddings whose keys depend on the longest context
 
 
-def folder_of(plan: Plan, runner: Runner) -> Folder | None:
-    """Where the planned model's pages lie on disk; None when the plan has no tier there, or the runner no pages in
-    the CPU's memory."""
-    limit = int(plan.value("prefix_disk"))
-    if limit <= 0 or not runner.shareable or plan.get("devices", []):
+def kept_of(plan: Plan, runner: Runner) -> Folder | Host | None:
+    """Where the planned model's pages are kept beside where they are computed with; None when the plan has no such tier, or
+    the runner no pages."""
+    if not runner.shareable:
         return None
-    return Folder(cache_dir() / "prefix", _identity(plan, runner), runner.page_bytes, limit)
+    limit, host = int(plan.value("prefix_disk")), int(plan.get("prefix_host", 0))
+    identity, size = _identity(plan, runner), runner.page_bytes
+    folder = Folder(cache_dir() / "prefix", identity, size, limit) if limit > 0 else None
+    return Host(host, size, folder) if host > 0 else folder
 
 
 def _identity(plan: Plan, runner: Runner) -> bytes:
@@ -42,6 +46,8 @@ def _identity(plan: Plan, runner: Runner) -> bytes:
     stretched = any(word in text for text in (*small, *heads) for word in _STRETCHED)
     facts: list[Any] = [LAYOUT, version("kt-cli"), transformers.__version__]
     facts += [plan.value("kv_dtype"), runner.page, runner.page_bytes, type(runner).__name__]
+    # A device rounds otherwise, and what it computes depends on what lies there.
+    facts += [[d.name, d.value] for d in plan.decisions if plan.get("devices", []) and d.name in devices.WISHES]
     facts += [info["chosen"], info["deterministic"], runner.max_context if stretched else 0]
     facts += [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in weights]
     facts += [blake2b(text).hexdigest() for text in (*small, *heads)]

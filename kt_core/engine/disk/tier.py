@@ -1,4 +1,4 @@
-"""Pages between memory and disk, beside the steps: no step ever waits for a file."""
+"""Pages between where they are computed with and where they are kept, beside the steps: no step ever waits for a file."""
 
 import logging
 import math
@@ -7,13 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import torch
 
 from kt_core.engine.disk.folder import Folder, Key
+from kt_core.engine.disk.host import Host
 from kt_core.engine.pages import Node
 from kt_core.messages import t
 
@@ -42,22 +45,47 @@ class Load:
     def stuck(self) -> bool:
         return time.monotonic() - self.moved > PATIENCE
 
-    def put(self, data: memoryview, layers: Sequence[Any]) -> bool:
+    def put(self, data: memoryview, layers: "Sequence[_Layer]") -> bool:
         """The next page, whose bytes are `data`; False when it is not wanted any more."""
         with self._lock:
             if self.cancelled:
                 return False
             at, page = 0, self.pages[self.done]
             for layer in layers:
-                layer[page] = memoryview(data)[at : at + layer.shape[1]]
-                at += layer.shape[1]
+                layer.put(page, data[at : at + layer.nbytes])
+                at += layer.nbytes
             self.done += 1
             self.moved = time.monotonic()
             return True
 
 
+class _Layer:
+    """One layer's pages, uint8 [pages, bytes], in the CPU's memory or on a device."""
+
+    def __init__(self, pages: torch.Tensor) -> None:
+        self.nbytes = pages.shape[1]
+        self._pages = pages
+        # Of its own: on the steps' stream a copy would wait for their end, and they for the copy's.
+        self._stream = torch.Stream(pages.device) if pages.device.type != "cpu" else None
+
+    def get(self, page: int) -> Any:
+        """The page's bytes, of the CPU's own memory without a copy."""
+        with self._stream or nullcontext():
+            return self._pages[page].cpu().numpy()
+
+    def put(self, page: int, data: memoryview) -> None:
+        """They are there when this returns."""
+        row = np.frombuffer(data, np.uint8)
+        if self._stream is None:
+            self._pages.numpy()[page] = row
+            return
+        with self._stream:
+            self._pages[page].copy_(torch.from_numpy(row))
+        self._stream.synchronize()
+
+
 class Tier:
-    """Keeps pages of `storage`, as a runner has it, in a folder, and brings them back.
+    """Keeps pages of `storage`, as a runner has it, in memory of the CPU or in a folder, and brings them back.
 
     Pages are written when a request has ended, prompt and answer, each once: pages that wait until they are evicted
     would be lost with the process, and would have to be copied in the step that needs their place. They are written
@@ -65,10 +93,10 @@ class Tier:
     switches the tier off.
     """
 
-    def __init__(self, folder: Folder, storage: Sequence[torch.Tensor]) -> None:
+    def __init__(self, folder: Folder | Host, storage: Sequence[torch.Tensor]) -> None:
         self.off = False
         self._folder = folder
-        self._layers = [layer.numpy() for layer in storage]
+        self._layers = [_Layer(layer) for layer in storage]
         self._most = len(storage[0])
         self._kept = self._done = 0  # pages, ever: that were to be written, and that are done with; a thread each
         self._buffer = bytearray()
@@ -143,7 +171,7 @@ class Tier:
         for node in nodes:
             if self.off or node.parent is None:  # what hangs on an evicted page is in no tree either
                 break
-            parts = [layer[node.page] for layer in self._layers]
+            parts = [layer.get(node.page) for layer in self._layers]
             written += self._folder.write(Key(node.path, parent, node.tokens), parts, partial(_evicted, node))
             parent = node.path
         if written:

@@ -7,35 +7,42 @@ from typing import Any
 
 import torch
 
-from kt_core import kernels, programs
+from kt_core import programs
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts, Unfit
 from kt_core.engine.runners.fitting import paged_runner
 from kt_core.engine.runners.hybrid import HybridRunner
 from kt_core.engine.runners.own import OwnCacheRunner
 from kt_core.engine.runners.program import ProgramRunner
-from kt_core.engine.step import Runner
+from kt_core.engine.step import Counted, Runner
 from kt_core.operators.crossing import Crossing
 from kt_core.operators.experts import Experts
+from kt_core.operators.hybrid import HybridExperts
+from kt_core.operators.moving import Moves
 
 __all__ = ["device_runner_for", "runner_for"]
 
 log = logging.getLogger(__name__)
 
 
-def runner_for(model: Any, max_context: int | None = None, dtype: torch.dtype = torch.bfloat16) -> Runner:
+def runner_for(
+    model: Any, max_context: int | None = None, dtype: torch.dtype = torch.bfloat16, chunk: int | None = None
+) -> Runner:
     """The fastest way to run a causal language model of transformers: as one native call where kt knows all its parts,
     else module by module, on pages of `dtype` where its attention can be had on them, else with a cache of its own for
-    each sequence. Numbers decide what fits; the reasons are logged.
+    each sequence. Numbers decide what fits; the reasons are logged. `chunk`: tokens of a step at most, where that is less
+    than the runner's own limit.
     """
     runner = _fastest(model, max_context, dtype)
+    runner.max_tokens = min(runner.max_tokens, chunk or runner.max_tokens)
     runner.experts = _experts(model)
     return runner
 
 
-def _experts(model: Any) -> dict[int, kernels.Experts]:
+def _experts(model: Any) -> dict[int, Counted]:
     """The routed experts that kt computes, by the number of their layer."""
     found = (module for module in model.modules() if isinstance(module, Experts))
-    return {int(re.findall(r"\.(\d+)\.", module.key)[0]): module.kernel for module in found}
+    numbered = {int(re.findall(r"\.(\d+)\.", module.key)[0]): module for module in found}
+    return {n: one if isinstance(one, HybridExperts) else one.kernel for n, one in numbered.items()}
 
 
 def _fastest(model: Any, max_context: int | None, dtype: torch.dtype) -> Runner:
@@ -68,9 +75,13 @@ def device_runner_for(
     kind = partial(HybridRunner, crossing=crossing, chunk=chunk, captured=captured)
     try:
         with crossing.device.use():
-            runner: Runner = paged_runner(model, max_context, dtype, kind, together=False)
+            runner: HybridRunner = paged_runner(model, max_context, dtype, kind, together=False)
+            runner.moves = Moves.of(model)
     except Unfit as reason:
         log.info("each sequence has its own cache, computed one after the other: %s", reason)
-        return OwnCacheRunner(model, max_context)
+        own = OwnCacheRunner(model, max_context)
+        own.experts = _experts(model)
+        return own
+    runner.experts = _experts(model)
     log.info("keys and values lie on %s in pages of %d bytes, %s", crossing.device.name, runner.page_bytes, dtype)
     return runner

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from kt_core.engine.runners.adapted import Adapted
+
 CACHE_NAMES = ("cache", "past_key_values")  # transformers renamed the argument
 MAX_TOKENS = 512  # of a step, and so the longest that a cancelled request still runs
 
@@ -19,6 +21,7 @@ class Facts:
     def __init__(self, model: Any, max_context: int | None) -> None:
         text = model.config.get_text_config()
         self.model = model
+        self.adapted = Adapted(model)
         self.configs = list({id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values())
         self.max_context: int = max_context or text.max_position_embeddings
         self.vocab: int = getattr(model.get_output_embeddings(), "out_features", text.vocab_size)

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from kt_core.device import Device
+from kt_core.device.pages import Sequences
 from kt_core.engine.step import Step
 from kt_core.kernels.relay import Relay
 from kt_core.operators.crossing import Crossing
@@ -32,7 +34,21 @@ class Placed:
     tables: torch.Tensor  # int64 [B, P]
     outputs: torch.Tensor  # int64 [R]
     parts: list[tuple[int, int, int]] | None
-    seen: dict[int | None, torch.Tensor] = field(default_factory=dict)  # by window: the keys that single tokens see
+    elsewhere: "dict[torch.device, Placed]" = field(default_factory=dict)  # the same on further devices
+
+    def on(self, device: torch.device) -> "Placed":
+        """The same there, copied once."""
+        if device == self.tokens.device:
+            return self
+        if device not in self.elsewhere:
+            names = ("tokens", "positions", "slots", "lengths", "tables", "outputs")
+            copies = {name: getattr(self, name).to(device) for name in names}
+            self.elsewhere[device] = replace(self, **copies, elsewhere={})
+        return self.elsewhere[device]
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        return Sequences(self.tables, self.lengths)
 
     @classmethod
     def of(cls, step: Step, device: torch.device) -> "Placed":

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kt_core.device.pages import Attending, Form, Pages, last_keys, prompt
+from kt_core.device.pages import Attending, Form, Pages, Sequences, last_keys, prompt
 
 SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
@@ -37,13 +37,11 @@ class Latent:
         """Of pages for it."""
         return Form(1, self._latent + self._rope, self._latent, page, dtype, shared=True)
 
-    def last_keys(
-        self, q: torch.Tensor, pages: Pages, tables: torch.Tensor, seen: torch.Tensor, how: Attending
-    ) -> torch.Tensor:
+    def last_keys(self, q: torch.Tensor, pages: Pages, sequences: Sequences, how: Attending) -> torch.Tensor:
         """As device.pages has it, for q [B, heads, nope + rope], to [B, heads, value]."""
         plain, rotary = q.split([self._nope, self._rope], -1)
         absorbed = torch.cat((torch.einsum("bhn,hnl->bhl", plain, self._up_keys), rotary), -1)
-        sums = last_keys(absorbed, pages, tables, seen, how)
+        sums = last_keys(absorbed, pages, sequences, how)
         return torch.einsum("bhl,hvl->bhv", sums, self._up_values)
 
     def prompt(self, q: torch.Tensor, keys: torch.Tensor, latent: torch.Tensor, how: Attending) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Any causal language model of transformers, with a cache of transformers' own for each sequence."""
 
 import logging
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,9 +12,10 @@ from transformers import DynamicCache
 from kt_core import kernels
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts
 from kt_core.engine.runners.states import States, copied, paths_of
-from kt_core.engine.step import NO_EXPERTS, Step
+from kt_core.engine.step import NO_EXPERTS, NOTHING_MOVED, Counted, Step
 from kt_core.engine.vision import Seen, arguments
 from kt_core.events import one_line
+from kt_core.lora import Adapter
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,8 @@ class OwnCacheRunner:
     page = PAGE
     page_bytes = 0
     shareable = False
-    experts = NO_EXPERTS
+    experts: Mapping[int, Counted] = NO_EXPERTS
+    moved: Mapping[str, int] = NOTHING_MOVED
     storage: tuple[torch.Tensor, ...] = ()
     max_tokens = MAX_TOKENS
 
@@ -63,13 +66,24 @@ class OwnCacheRunner:
         wanted = set(step.outputs.tolist())
         rows = []
         every = step.seen or (None,) * len(step.sequences)
-        for number, seen, (begin, end) in zip(step.sequences, every, pairwise(starts), strict=True):
-            logits = self._advance(number, seen, int(step.positions[begin]), step.tokens[begin:end], end - 1 in wanted)
+        adapters = step.adapters or (-1,) * len(step.sequences)
+        for number, seen, adapter, (begin, end) in zip(step.sequences, every, adapters, pairwise(starts), strict=True):
+            with self._facts.adapted.taking([(0, sys.maxsize, adapter)]):
+                position, tokens = int(step.positions[begin]), step.tokens[begin:end]
+                logits = self._advance(number, seen, position, tokens, end - 1 in wanted)
             rows += [logits] if logits is not None else []
         return torch.stack(rows) if rows else torch.empty(0, self.vocab)
 
     def release(self, sequence: int) -> None:
         self._caches.pop(sequence, None)
+
+    def adapt(self, number: int, adapter: Adapter) -> None:
+        """Raises what Adapted.adapt raises."""
+        self._facts.adapted.adapt(number, adapter)
+
+    def forget_adapter(self, number: int) -> None:
+        """No sequence of a step takes it any more."""
+        self._facts.adapted.forget(number)
 
     def resume(self, sequence: int, tokens: Sequence[int]) -> tuple[int, str]:
         if self._states is None:

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from kt_core.engine.runners.adapted import stretches
 from kt_core.engine.runners.facts import MAX_TOKENS, Facts, Unfit
 from kt_core.engine.runners.interface import PAGED, attending
-from kt_core.engine.step import NO_EXPERTS, Step
+from kt_core.engine.step import NO_EXPERTS, NOTHING_MOVED, Counted, Step
 from kt_core.engine.vision import arguments
 from kt_core.kernels.attention import PageLayout, attend, new_pages, write
+from kt_core.lora import Adapter
 
 PAGE = 64
 # Arguments of the attention interface that change nothing behind a causal mask. Any other one must be understood.
@@ -33,6 +35,16 @@ class Attention:
     window: int | None
 
 
+def shown(step: Step) -> dict[str, Any]:
+    """What a forward takes for the step's images; {} without any."""
+    if not any(step.seen):
+        return {}
+    starts = step.batch.starts.tolist()
+    begins = [int(step.positions[start]) for start in starts[:-1]]
+    sizes = [end - start for start, end in pairwise(starts)]
+    return arguments([(s, b, b + size) for s, b, size in zip(step.seen, begins, sizes, strict=True)])
+
+
 class PagedRunner:
     """Computes a step in one forward: tokens of all sequences in one row, keys and values written into pages.
 
@@ -43,7 +55,8 @@ class PagedRunner:
 
     page = PAGE
     shareable = True
-    experts = NO_EXPERTS
+    experts: Mapping[int, Counted] = NO_EXPERTS
+    moved: Mapping[str, int] = NOTHING_MOVED
     max_tokens = MAX_TOKENS
 
     def __init__(
@@ -73,16 +86,20 @@ class PagedRunner:
 
     def computed(self, step: Step, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The step's logits, with `attention` for each layer's."""
-        starts = step.batch.starts.tolist()
-        begins = [int(step.positions[start]) for start in starts[:-1]] if any(step.seen) else ()
-        sizes = (end - start for start, end in pairwise(starts))
-        parts = [(s, b, b + size) for s, b, size in zip(step.seen, begins, sizes, strict=False)]
-        more = {"position_ids": step.positions[None]} | arguments(parts)  # images are computed with their own attention
-        with attending(self._facts.configs, PAGED, attention):
+        more = {"position_ids": step.positions[None]} | shown(step)  # images are computed with their own attention
+        with attending(self._facts.configs, PAGED, attention), self._facts.adapted.taking(stretches(step)):
             return self._facts.logits(step.tokens, step.outputs, **more)
 
     def release(self, sequence: int) -> None:
         """Nothing is kept beside pages."""
+
+    def adapt(self, number: int, adapter: Adapter) -> None:
+        """Raises what Adapted.adapt raises."""
+        self._facts.adapted.adapt(number, adapter)
+
+    def forget_adapter(self, number: int) -> None:
+        """No sequence of a step takes it any more."""
+        self._facts.adapted.forget(number)
 
     def attend(
         self,

@@ -1,10 +1,13 @@
 """A runner whose steps are one native call each."""
 
+from collections.abc import Mapping
+
 import torch
 
-from kt_core.engine.step import NO_EXPERTS, Step
+from kt_core.engine.step import NO_EXPERTS, NOTHING_MOVED, Counted, Step
 from kt_core.kernels.attention import new_pages
-from kt_core.programs import Program
+from kt_core.lora import Adapter
+from kt_core.programs import Program, lora
 
 ROW_BYTES = 256 << 20  # that a program's rows may take
 MOST_TOKENS = 2048  # of a step: more would not make an expert's part of it cheaper
@@ -18,7 +21,8 @@ class ProgramRunner:
     """
 
     shareable = True
-    experts = NO_EXPERTS
+    experts: Mapping[int, Counted] = NO_EXPERTS
+    moved: Mapping[str, int] = NOTHING_MOVED
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class ProgramRunner:
         self.eos_ids = program.eos_ids
         self.page = page
         self._embedding = program.embedding
+        self._parts = program.parts
         if max_tokens is None:
             row = program.code(1, 1, dtype, page).program.nbytes
             max_tokens = max(LEAST_TOKENS, min(MOST_TOKENS, ROW_BYTES // row, max_context))
@@ -51,7 +56,15 @@ class ProgramRunner:
         """Writes the step's keys and values into its slots; returns float32 [R, vocab]. Raises ValueError for a step
         that does not fit."""
         embedded = self._embedding(step.tokens) if self.code.given else None
-        return self.code.run(step.tokens, step.positions, step.slots, step.batch, step.outputs, embedded)
+        return self.code.run(step.tokens, step.positions, step.slots, step.batch, step.outputs, embedded, step.adapters)
 
     def release(self, sequence: int) -> None:
         """Nothing is kept beside the pages."""
+
+    def adapt(self, number: int, adapter: Adapter) -> None:
+        """Raises what programs.lora.adapt raises."""
+        lora.adapt(self.code, self._parts, number, adapter)
+
+    def forget_adapter(self, number: int) -> None:
+        """No sequence of a step takes it any more."""
+        self.code.forget(number)

@@ -5,6 +5,7 @@ A method's file has
 - `encode(values, scheme, importance)`: the bytes of those, for some of the weight's rows. `values` is float32
   [count, cols]; `importance` float32 [cols], how much an error of each column counts, or None. `count` is a multiple of
   ROWS but for a weight's last rows;
+- where GPTQ makes it: `compensated(values, scheme, curvature)`, the same from a columns.Curvature;
 - for Hugging Face folders `FORMAT` and `settings(scheme)`: the words of compressed-tensors for it.
 """
 
@@ -64,11 +65,9 @@ def in_slices(values: Floats) -> list[Floats]:
     return [values[first : first + step] for first in range(0, len(values), step)]
 
 
-def tiled(importance: Floats | None, group: int, count: int) -> Floats | None:
-    """The importance of each weight of `count` rows, as `search.columns` has the weights."""
-    if importance is None:
-        return None
-    return np.tile(np.ascontiguousarray(importance.reshape(-1, group).T), count)
+def grouped(importance: Floats | None, group: int) -> Floats | None:
+    """The importance of a row's groups [K / group, group], as `kernels.grids` takes it."""
+    return None if importance is None else np.ascontiguousarray(importance.reshape(-1, group))
 
 
 def raw(array: npt.NDArray[np.generic]) -> Bytes:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kt_core.quantise import search
-from kt_core.quantise.methods import Bytes, Floats, in_slices, raw, tiled
+from kt_core.kernels import grids
+from kt_core.quantise.methods import Bytes, Floats, grouped, in_slices, raw
 
 GROUP = 32
 
@@ -14,9 +14,8 @@ def encoded(values: Floats, bits: int, importance: Floats | None) -> Bytes:
 
 
 def _blocks(values: Floats, bits: int, importance: Floats | None) -> Bytes:
-    x = search.columns(values, GROUP)
-    scale, minimum = search.affine(x, 2**bits - 1, search.f16, tiled(importance, GROUP, len(values)))
-    q = np.clip(np.rint(search.divided(x - minimum, scale)), 0, 2**bits - 1).astype(np.uint8).T
+    weights = grouped(importance, GROUP)
+    scale, minimum, q = grids.affine(values.reshape(-1, GROUP), 2**bits - 1, "f16", weights)
     head = np.stack([scale, minimum], axis=-1).astype("<f2").view(np.uint8)
     fifth = [np.packbits(q >> 4, axis=-1, bitorder="little")] if bits == 5 else []
     nibbles = q & 15

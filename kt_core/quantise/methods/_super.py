@@ -5,8 +5,9 @@ weight = d * scale * q - dmin * minimum, with float16 d and dmin for the block.
 
 import numpy as np
 
-from kt_core.quantise import search
-from kt_core.quantise.methods import Bytes, Floats, in_slices, raw, tiled
+from kt_core.kernels import grids
+from kt_core.quantise import rounding
+from kt_core.quantise.methods import Bytes, Floats, grouped, in_slices, raw
 
 GROUP = 32
 
@@ -18,13 +19,12 @@ def encoded(values: Floats, bits: int, importance: Floats | None) -> Bytes:
 
 def _blocks(values: Floats, bits: int, importance: Floats | None) -> Bytes:
     top = 2**bits - 1
-    x = search.columns(values, GROUP)
-    scale, minimum = search.affine(x, top, _same, tiled(importance, GROUP, len(values)), below_zero=True)
+    x = values.reshape(-1, GROUP)
+    scale, minimum, _ = grids.affine(x, top, importance=grouped(importance, GROUP), below_zero=True)
     d, scales = _six_bits(scale.reshape(-1, 8))
     dmin, minimums = _six_bits(-minimum.reshape(-1, 8))
-    step, lowest = (d * scales).reshape(-1), (dmin * minimums).reshape(-1)
-    q = np.clip(np.rint(search.divided(x + lowest, step)), 0, top).astype(np.uint8)
-    q = q.T.reshape(-1, 8, GROUP)
+    q = grids.nearest_affine(x, (d * scales).reshape(-1), -(dmin * minimums).reshape(-1), top)
+    q = q.reshape(-1, 8, GROUP)
     heads = np.concatenate([d, dmin], axis=-1).astype("<f2").view(np.uint8)
     fifth = [np.bitwise_or.reduce((q >> 4) << np.arange(8, dtype=np.uint8)[:, None], axis=1)] if bits == 5 else []
     nibbles = (q & 15).reshape(-1, 4, 2, GROUP)
@@ -32,14 +32,10 @@ def _blocks(values: Floats, bits: int, importance: Floats | None) -> Bytes:
     return raw(np.concatenate([heads, _packed(scales, minimums), *fifth, numbers], axis=-1))
 
 
-def _same(x: Floats) -> Floats:
-    return x
-
-
 def _six_bits(x: Floats) -> tuple[Floats, Floats]:
     """x >= 0 [blocks, 8] as float16 factors [blocks, 1] and integers 0 ... 63 [blocks, 8]."""
-    factor = search.f16(x.max(axis=1, keepdims=True) / np.float32(63))
-    return factor, np.clip(np.rint(search.divided(x, factor)), 0, 63)
+    factor = rounding.f16(x.max(axis=1, keepdims=True) / np.float32(63))
+    return factor, np.clip(np.rint(rounding.divided(x, factor)), 0, 63)
 
 
 def _packed(scales: Floats, minimums: Floats) -> Bytes:

@@ -1,6 +1,6 @@
 """bfloat16, to nearest: what a quantised checkpoint is turned back into."""
 
-from kt_core.quantise import search
+from kt_core.quantise import rounding
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, raw
 
 
@@ -9,4 +9,4 @@ def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
 
 
 def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> tuple[Bytes, ...]:
-    return (raw((search.bf16(values).view("uint32") >> 16).astype("<u2")),)
+    return (raw((rounding.bf16(values).view("uint32") >> 16).astype("<u2")),)

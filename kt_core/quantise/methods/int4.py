@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from kt_core.quantise import search
-from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, in_slices, raw, tiled
+from kt_core.kernels import grids
+from kt_core.quantise.columns import Curvature, rounded
+from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, grouped, raw
 
 FORMAT = "pack-quantized"
 
@@ -22,10 +23,30 @@ def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
 
 
 def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> tuple[Bytes, ...]:
-    parts = [_encoded(part, scheme, importance) for part in in_slices(values)]
-    numbers, scales, zeros = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    halves = (scales.view(np.uint32) >> 16).astype("<u2")
-    return raw(numbers), raw(halves), *((raw(_by_eight(zeros)),) if scheme.zero_point else ())
+    x, weights = values.reshape(-1, scheme.group), grouped(importance, scheme.group)
+    if not scheme.zero_point:
+        scales, codes = grids.symmetric(x, 8, "bf16", weights)
+        return _pairs(codes), _halves(scales)
+    scales, zeros, codes = grids.with_zero_point(x, 15, "bf16", weights)
+    return _pairs(codes), _halves(scales), raw(_by_eight(zeros.reshape(len(values), -1).astype(np.uint8)))
+
+
+def compensated(values: Floats, scheme: Scheme, known: Curvature) -> tuple[Bytes, ...]:
+    """`encode` with what each column loses made good by others; see columns.py."""
+    if not scheme.zero_point:
+        q, scales, _ = rounded(values, scheme.group, _symmetric, (-8, 7), known)
+        return _pairs((q + 8).astype(np.uint8)), _halves(scales)
+    q, scales, zeros = rounded(values, scheme.group, _with_zero_point, (0, 15), known)
+    return _pairs(q.astype(np.uint8)), _halves(scales), raw(_by_eight(zeros.astype(np.uint8)))
+
+
+def _symmetric(x: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    scales, _ = grids.symmetric(x, 8, "bf16", weights)
+    return scales, np.zeros_like(scales)
+
+
+def _with_zero_point(x: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    return grids.with_zero_point(x, 15, "bf16", weights)[:2]
 
 
 def settings(scheme: Scheme) -> dict[str, Any]:
@@ -39,18 +60,16 @@ def settings(scheme: Scheme) -> dict[str, Any]:
     }
 
 
-def _encoded(values: Floats, scheme: Scheme, importance: Floats | None) -> tuple[Bytes, Floats, Bytes]:
-    """Nibbles [rows, K / 2], scales and zero points [rows, groups]."""
-    count, cols = values.shape
-    x, weights = search.columns(values, scheme.group), tiled(importance, scheme.group, count)
-    if scheme.zero_point:
-        scale, zero, q = search.with_zero_point(x, 15, search.bf16, weights)
-    else:
-        scale, q = search.symmetric(x, 8, search.bf16, weights)
-        zero, q = np.full_like(scale, 8), q + 8
-    nibbles = search.rows(q.astype(np.uint8), cols)
-    packed: Bytes = nibbles[:, ::2] | np.left_shift(nibbles[:, 1::2], np.uint8(4))
-    return packed, scale.reshape(count, -1), zero.reshape(count, -1).astype(np.uint8)
+def _pairs(codes: Bytes) -> Bytes:
+    """Two neighbours in a byte, the first one in its low half."""
+    both = codes.reshape(-1).view("<u2")
+    packed: Bytes = (both | both >> 4).astype(np.uint8)
+    return packed
+
+
+def _halves(scales: Floats) -> Bytes:
+    """The upper halves of float32 numbers that are bfloat16."""
+    return raw((scales.view(np.uint32) >> 16).astype("<u2"))
 
 
 def _by_eight(zeros: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kt_core.quantise import search
+from kt_core.quantise import columns, rounding
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, in_slices, raw
 
 FORMAT = "pack-quantized"
@@ -29,6 +29,17 @@ def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> 
     return raw((numbers.astype(np.int16) + 128).astype(np.uint8)), raw(scales)
 
 
+def compensated(values: Floats, scheme: Scheme, known: columns.Curvature) -> tuple[Bytes, ...]:
+    """`encode` with what each column loses made good by others; see columns.py."""
+    q, scales, _ = columns.rounded(values, GROUP, _widest, (-127, 127), known)
+    return raw((q + 128).astype(np.uint8)), raw(scales.astype(np.float16))
+
+
+def _widest(x: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    scales = rounded(x)[1][:, 0].astype(np.float32)
+    return scales, np.zeros_like(scales)
+
+
 def rounded(values: Floats) -> tuple[np.ndarray[Any, np.dtype[np.int8]], np.ndarray[Any, np.dtype[np.float16]]]:
     """int8 [rows, K / 32, 32] and float16 scales [rows, K / 32]: to nearest, up to the group's largest weight.
 
@@ -36,7 +47,7 @@ def rounded(values: Floats) -> tuple[np.ndarray[Any, np.dtype[np.int8]], np.ndar
     """
     groups = values.reshape(len(values), -1, GROUP)
     scale = np.minimum(np.abs(groups).max(axis=-1) / np.float32(127), np.float32(65504)).astype(np.float16)
-    q = np.rint(search.divided(groups, scale.astype(np.float32)[..., None]))
+    q = np.rint(rounding.divided(groups, scale.astype(np.float32)[..., None]))
     return np.clip(q, -127, 127).astype(np.int8), scale
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from kt_core.quantise import search
-from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, in_slices, raw, tiled
+from kt_core.kernels import grids
+from kt_core.quantise import rounding
+from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, grouped, in_slices, raw
 
 GROUP = 16
 
@@ -17,19 +18,14 @@ def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> 
 
 
 def _blocks(values: Floats, importance: Floats | None) -> Bytes:
-    x = search.columns(values, GROUP)
-    scale, _ = search.symmetric(x, 32, _same, tiled(importance, GROUP, len(values)))
+    x = values.reshape(-1, GROUP)
+    scale, _ = grids.symmetric(x, 32, importance=grouped(importance, GROUP))
     scale = scale.reshape(-1, 16)
-    d = search.f16(np.abs(scale).max(axis=1, keepdims=True) / np.float32(127))
-    scales = np.clip(np.rint(search.divided(scale, d)), -128, 127)
-    q = np.clip(np.rint(search.divided(x, (d * scales).reshape(-1))), -32, 31)
-    codes = (q + 32).astype(np.uint8).T.reshape(-1, 2, 4, 32)  # halves of four runs of 32
+    d = rounding.f16(np.abs(scale).max(axis=1, keepdims=True) / np.float32(127))
+    scales = np.clip(np.rint(rounding.divided(scale, d)), -128, 127)
+    codes = grids.nearest_symmetric(x, (d * scales).reshape(-1), 32).reshape(-1, 2, 4, 32)  # halves of four runs of 32
     low = codes & 15
     low = low[:, :, :2] | low[:, :, 2:] << 4
     high = np.bitwise_or.reduce((codes >> 4) << np.array([0, 2, 4, 6], np.uint8)[:, None], axis=2)
     parts = low.reshape(-1, 128), high.reshape(-1, 64), scales.astype(np.int8).view(np.uint8)
     return raw(np.concatenate([*parts, d.astype("<f2").view(np.uint8)], axis=-1))
-
-
-def _same(x: Floats) -> Floats:
-    return x

@@ -58,9 +58,12 @@ class Experts {
     size_t intermediate() const { return intermediate_; }
     size_t bytes() const;
     const Kernels& kernels() const { return kernels_; }
+    Pool& pool() const { return pool_; }
     // How often each expert was asked for a token, since the layer was made, also where it is elsewhere; what
     // is counted in a call may be seen from its beginning on.
     uint64_t asked(size_t index) const { return asked_[index].load(std::memory_order_relaxed); }
+    // Where these counts lie, one after the other, for who only looks at them.
+    const void* asked_at() const { return asked_.data(); }
 
     // Packs experts first, first + 1, ...; loading one again replaces it. Throws std::invalid_argument for a
     // wrong shape or index, and for a gate where there is none or none where there is one.
@@ -77,7 +80,8 @@ class Experts {
     void forward(Pool::Lease& lease, const ExpertsCall& call) const;
 
   private:
-    friend class Training;  // training.h: the same weights, forward and back
+    friend class Training;       // training.h: the same weights, forward and back
+    friend class TrainedPanels;  // training_step.cpp: written anew
 
     // Some rows of each matrix, in the memory of one group of threads.
     struct Part {

@@ -1,6 +1,8 @@
 // y = x W^T + b on the CPU.
 #pragma once
 
+#include <functional>
+
 #include "kt/matrix.h"
 
 namespace kt {
@@ -15,7 +17,9 @@ struct RowSource {
 class Linear {
   public:
     // Packs the weight; nothing of it is referred to afterwards. bias: null or stored.rows floats, copied.
-    Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, const float* bias);
+    // `between` is called after each 64 MiB but the last, when what they were packed from can be given back.
+    Linear(Pool& pool, const Kernels& kernels, const StoredMatrix& stored, const float* bias,
+           const std::function<void()>& between = {});
 
     size_t rows() const { return rows_; }
     size_t cols() const { return cols_; }
@@ -55,6 +59,7 @@ class Linear {
     };
     struct Products;
 
+    void pack_piece(const StoredMatrix& stored, size_t piece, size_t pieces);
     static void direct(Pool::Lease& lease, std::span<const Target> targets, const Rows& rows);
     void prefill(Pool::Lease& lease, const Target& to, const Rows& rows) const;
     // Adds the bias and writes a tile of results: rows `row` .. row + count - 1 of the call, `stride` columns

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "kt/heads.h"
 #include "kt/layer.h"
 #include "kt/linear.h"
+#include "kt/training.h"
 
 namespace kt {
 
@@ -34,6 +36,9 @@ struct ProgramStep {
     size_t output_count;
     const float* embedded;  // [count][width]: for programs that begin with `given`
     float* results;         // [output_count][width of the results]
+    // Of each sequence, whose additions it takes: a number that `adapt` was told, or -1. Null: none takes
+    // any.
+    const int32_t* adapters = nullptr;
 };
 
 class Program {
@@ -86,7 +91,8 @@ class Program {
         Columns y;
         bool add = false;
     };
-    void linear(const Source& source, std::span<const Product> products);
+    // Returns the operation's number among the linear ones.
+    size_t linear(const Source& source, std::span<const Product> products);
 
     // RMSNorm of `heads` runs of `size` columns, in place where y is x. weight: none or [size].
     void norm(Columns x, Columns y, size_t heads, size_t size, std::span<const float> weight, float offset,
@@ -105,13 +111,14 @@ class Program {
     // out is a buffer of query_heads * value_size.
     void attend(size_t layer, Columns q, size_t query_heads, const Rule& rule, Columns out);
     // Heads lie `stride` columns apart.
-    void heads(const HeadLinear* linear, Columns x, size_t x_stride, Columns y, size_t y_stride);
+    // Returns the operation's number among those of heads.
+    size_t heads(const HeadLinear* linear, Columns x, size_t x_stride, Columns y, size_t y_stride);
     void copy(Columns x, size_t x_stride, Columns y, size_t y_stride, size_t heads, size_t size);
 
     // The choice of rule.slots experts by logits; the rule's pointers are not looked at. `experts` uses the
-    // last choice.
+    // last choice, and returns the operation's number among those of experts.
     void route(Columns logits, const RouteArgs& rule, std::span<const float> bias);
-    void experts(const Experts* experts, Columns x, Columns y, bool add);
+    size_t experts(const Experts* experts, Columns x, Columns y, bool add);
     void combine(Combination kind, Columns a, Columns b, Columns out, size_t size);
     // y += sigmoid(gate) x, one gate a row.
     void add_gated(Columns x, Columns gate, Columns y, size_t size);
@@ -119,6 +126,23 @@ class Program {
     void gather(std::span<const size_t> buffers);
     // The results are `width` columns of x.
     void give(Columns x, size_t width);
+
+    // ---- additions to weights, for the sequences of a step that take them; between steps, from any thread
+    // ----
+
+    // To a product of a linear operation: y += b (a x).
+    void adapt(int32_t adapter, size_t operation, size_t product, const Linear* a, const Linear* b);
+    // In place of an operation's own heads.
+    void adapt_heads(int32_t adapter, size_t operation, const HeadLinear* heads);
+    // To the experts of an operation: every expert's gate, up and down, of one rank.
+    struct ExpertAdditions {
+        size_t rank;
+        float scale;
+        LoraPair lora[kProjections] = {};
+    };
+    void adapt_experts(int32_t adapter, size_t operation, const ExpertAdditions& additions);
+    // Nothing of that number is looked at any more.
+    void forget(int32_t adapter);
 
     // Throws std::invalid_argument for a step that does not fit; rows, pages and results may be written then.
     void run(const ProgramStep& step);
@@ -128,10 +152,28 @@ class Program {
     std::vector<std::pair<std::string, double>> times();
 
   private:
+    // Rows of a step that take the same additions.
+    struct Stretch {
+        size_t first;
+        size_t count;
+        int32_t adapter;
+    };
     struct Run {
         Pool::Lease& lease;
         const ProgramStep& step;
         size_t rows;
+        std::span<const Stretch> stretches;  // of all rows; none where no row takes any
+    };
+    // What is added to operations, by the adapter. Operations refer to these: deques.
+    struct LowRank {
+        size_t product;
+        const Linear *a, *b;
+    };
+    using AddedToLinear = std::map<int32_t, std::vector<LowRank>>;
+    using AddedToHeads = std::map<int32_t, const HeadLinear*>;  // -1: the operation's own
+    struct AddedToExperts {
+        size_t hidden;
+        std::map<int32_t, ExpertAdditions> by_adapter;
     };
     struct Operation {
         const char* kind;
@@ -161,6 +203,11 @@ class Program {
     float* data(Columns at) const;
     size_t stride(Columns at) const { return rows_[at.buffer].width; }
     void check(const ProgramStep& step) const;
+    std::span<const Stretch> stretched(const ProgramStep& step, bool outputs);
+    void add_low_rank(Run& run, const RowSource& rows, std::span<const Linear::Target> targets,
+                      std::span<const LowRank> added, size_t count);
+    void add_to_experts(Run& run, const Experts& experts, const ExpertAdditions& added,
+                        const ExpertsCall& call);
 
     Pool& pool_;
     const Kernels& kernels_;
@@ -172,6 +219,13 @@ class Program {
     std::vector<Operation> operations_;
     std::vector<int64_t> ids_;  // of the last choice: [max_tokens][slots]
     std::vector<float> weights_;
+    std::deque<AddedToLinear> added_to_linear_;
+    std::deque<AddedToHeads> added_to_heads_;
+    std::deque<AddedToExperts> added_to_experts_;
+    std::deque<std::vector<std::pair<size_t, size_t>>>
+        shapes_;  // columns and rows of a linear operation's products
+    std::vector<Stretch> stretches_;
+    std::vector<float> low_;  // [rows][ranks] of an addition, [rows][hidden] of one to experts
     size_t slots_ = 0;
     bool timed_ = false;
 };

@@ -1,13 +1,14 @@
 // What a tier offers: plain functions over raw pointers, gathered in one constant table.
 //
-// This header, ops.h and <immintrin.h> are all that a tier's file may include. It must stay free of inline
-// functions and inline variables: those become weak symbols, and the linker may then keep the copy
+// This header, grids.h, ops.h and <immintrin.h> are all that a tier's file may include. It must stay free of
+// inline functions and inline variables: those become weak symbols, and the linker may then keep the copy
 // that was compiled for a newer CPU and run it on an older one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kt/grids.h"
 #include "kt/ops.h"
 
 namespace kt {
@@ -242,6 +243,7 @@ struct KernelTable {
     LayerOps layer{};
     PeakFn peaks[kUnits]{};  // null where no tier has the unit
     TrainingOps training{};  // all or none
+    GridOps grids{};         // both or none
 };
 
 }  // namespace kt

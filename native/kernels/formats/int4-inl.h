@@ -80,12 +80,12 @@ struct INT4 {
         store_pairs(out + 32, value(byte_value<2>(q, 0)), value(byte_value<3>(q, 0)));
     }
 
-    // Scales of 16 bits times q and zero are exact in float32, and so is 8 times any scale: then the sum of
-    // both products is rounded once as well, and takes fewer instructions.
+    // Scales of 16 bits times q and zero are exact in float32: then the sum of both products is rounded once
+    // as well, whether products are fused or not, and takes fewer instructions.
     static void unpack(const uint8_t* panel, size_t begin, size_t end, uint16_t* out) {
         const Int4Head head = load_as<Int4Head>(panel);
         const Int4Sizes sizes(head);
-        const bool exact = head.scale != Scale::kF32 || !head.zeros;
+        const bool exact = head.scale != Scale::kF32;
         for (size_t k = begin; k < end; k += kGroup) {
             const uint8_t* const group = panel + kInt4Head + k / head.group * sizes.all;
             const F32x16 d = load_scales(head.scale, group);

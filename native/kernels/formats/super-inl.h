@@ -67,6 +67,8 @@ struct SuperBlock {
 
     static KT_INLINE I32x16 sub_scale(const uint8_t* p) { return load_u8(p); }
 
+    static KT_INLINE I32x16 sub_minimum(const uint8_t* p) { return load_u8(p); }
+
     static KT_INLINE F32x16 super_scale(const uint8_t* panel) { return load_f16(panel); }
 
     // scratch has kScratch bytes, for formats that decode a group before they multiply.
@@ -125,7 +127,7 @@ struct SuperBlock {
         KT_UNROLL for (int r = 0; r < R; ++r) low[r] = zero_f32();
         for (size_t g = 0; g < kGroups; ++g, at += sizeof(Group32)) {
             KT_UNROLL for (size_t sub = 0; sub < kGroup / F::kSub; ++sub, minimums += 16) {
-                const F32x16 minimum = to_f32(load_u8(minimums));
+                const F32x16 minimum = to_f32(F::sub_minimum(minimums));
                 KT_UNROLL for (int r = 0; r < R; ++r) {
                     low[r] = multiply_add(minimum, sub_total(rows[r] + at, sub), low[r]);
                 }
@@ -172,7 +174,8 @@ struct SuperBlock {
         const F32x16 d = multiply_add(to_f32(F::sub_scale(scale)), F::super_scale(panel), zero_f32());
         F32x16 offset = zero_f32();
         if constexpr (F::kMinimum) {
-            offset = multiply_add(to_f32(load_u8(minimum)), multiply(load_f16(panel + 32), -1.0f), offset);
+            offset =
+                multiply_add(to_f32(F::sub_minimum(minimum)), multiply(load_f16(panel + 32), -1.0f), offset);
         }
         unpack_pairs<typename F::Planes, Begin, End>(q, d, offset, out);
     }
