@@ -57,6 +57,10 @@ struct Asking {
     ptrdiff_t jump;
 };
 
+// What the first rows that meet a panel ask for, in bytes from where they are; the others find it in a cache
+// and ask for the next panel, so that the memory is never idle while they multiply.
+constexpr size_t kAhead = 8192;
+
 // Asks for Bytes that lie so far ahead, into the second cache: the core's own look-ahead brings them from
 // there. The more arithmetic between two loads, the fewer rows hide the stream from that look-ahead (on Zen
 // 4, of panels from memory: FP8_BLOCK, 2 rows, 69 -> 94 GFLOP/s; Q6_K, 3 rows, 85 -> 183); with fewer rows a

@@ -104,7 +104,7 @@ inline void prefill(const PrefillArgs& a) {
         });
 }
 
-// On no vector tier is it the faster path for the formats of today; see docs/kernels.md.
+// Faster for formats that take long to decode alone: with_prefill_from; see docs/kernels.md.
 constexpr Prefill vector_prefill{gather, prefill, kTileRows, 2 * kStepsPerPair, true, {}};
 
 }  // namespace

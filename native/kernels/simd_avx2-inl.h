@@ -135,8 +135,15 @@ KT_INLINE I32x16 start_128(const uint8_t*) {
     return {_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 
+// Added here and now: GCC 12 would keep all products of a group until its end, on the stack (Q8_0 with 256
+// rows, Zen 3: 26 to 30 % of the int8 peak, so 31 to 33).
+KT_INLINE __m256i summed(__m256i sum) {
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
 KT_INLINE __m256i add_pairs(__m256i sum, __m256i products) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+    return summed(_mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(1))));
 }
 
 KT_INLINE I32x16 dot(I32x16 sum, const Signed& w, const int8_t* activation) {
@@ -185,8 +192,8 @@ KT_INLINE NibbleSum nibble_start() {
 
 KT_INLINE NibbleSum nibble_dot(NibbleSum sum, Bytes w, const int8_t* activation) {
     const __m256i a = _mm256_set1_epi32(load_as<int32_t>(activation));
-    return {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, a)),
-            _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, a))};
+    return {summed(_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, a))),
+            summed(_mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, a)))};
 }
 
 KT_INLINE I32x16 nibble_total(NibbleSum sum) {

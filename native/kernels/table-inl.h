@@ -3,10 +3,12 @@
 // A format is a struct in formats/<name>-inl.h with `info`, `block<R>` (adds the products of one panel with R
 // prepared rows to R sums), `unpack` unless its panels are bfloat16 or its policy float32, and `pack`: from
 // 16 rows of k elements, or from a StoredMatrix where it has more than rows. `panel_bytes` where steps vary.
+// Where a step is one value as float32 can hold it, `load` takes the place of `block` (floats-inl.h).
 // It is written against the sixteen-lane names of simd_*-inl.h. To add one: write that file, include it and
 // list it here.
 #pragma once
 
+#include "floats-inl.h"
 #include "peak-inl.h"
 #include "prefill-inl.h"
 #include "prepare-inl.h"
@@ -66,7 +68,11 @@ void row_block(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, 
         rows[r] = a.rows[m + r];
         sum[r] = zero_f32();
     }
-    F::template block<R>(panel, a.k, rows, sum, ask);
+    if constexpr (Floats<F>) {
+        add_floats<F, 1, R>(&panel, 0, a.k, rows, &sum, ask);
+    } else {
+        F::template block<R>(panel, a.k, rows, sum, ask);
+    }
     KT_UNROLL for (int r = 0; r < R; ++r) store(out + r * a.out_stride, sum[r]);
 }
 
@@ -82,12 +88,11 @@ void last_rows(const MatmulArgs& a, const uint8_t* panel, size_t m, float* out, 
     }
 }
 
-// What the first rows that meet a panel ask for, in bytes from where they are; the others find it in a cache
-// and ask for the next panel, so that the memory is never idle while they multiply.
-constexpr size_t kAhead = 8192;
-
 template <class F>
 void matmul(const MatmulArgs& a) {
+    if constexpr (Floats<F>) {
+        if (a.row_count >= kManyRows) return many_floats<F>(a);
+    }
     const uint8_t* const end = a.panels + a.panel_count * a.panel_bytes;
     const ptrdiff_t jump = a.next ? a.next - end : 0;
     for (size_t p = 0; p < a.panel_count; ++p) {
@@ -166,9 +171,18 @@ constexpr KernelTable make_table(const char* name, Takes takes, List<F...>, Pref
     size_t i = 0;
     ((table.formats[i++] = takes(F::info.policy) || decodes_anew<F>()
                                ? FormatEntry{&F::info, pack_of<F>(), panel_bytes_of<F>(),
-                                             &matmul<typename KernelOf<F>::type>, unpack_of<F>()}
+                                             &matmul<typename KernelOf<F>::type>, unpack_of<F>(), 0}
                                : FormatEntry{}),
      ...);
+    return table;
+}
+
+// With another threshold of the prefill path for some formats.
+template <class... F>
+constexpr KernelTable with_prefill_from(KernelTable table, uint32_t rows, List<F...>) {
+    for (FormatEntry& entry : table.formats) {
+        if (((entry.info == &F::info) || ...)) entry.prefill_from = rows;
+    }
     return table;
 }
 

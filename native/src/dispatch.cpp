@@ -222,7 +222,9 @@ size_t Kernels::prefill_from(size_t format) const {
     const Policy policy = formats[format].info->policy;
     const size_t forced = prefill_forced.load(std::memory_order_relaxed);
     const bool decoded = formats[format].unpack;
-    const size_t from = forced ? forced : prefill.from[static_cast<size_t>(decoded ? Policy::kInt8 : policy)];
+    const size_t own = formats[format].prefill_from;
+    const size_t usual = prefill.from[static_cast<size_t>(decoded ? Policy::kInt8 : policy)];
+    const size_t from = forced ? forced : own ? own : usual;
     if (policy == Policy::kInt8 && !decoded) return SIZE_MAX;
     const bool same = prefill.same_bits && policy == Policy::kBf16 && !decoded;
     return from == 0 || policy == Policy::kF32 || (deterministic() && !same) ? SIZE_MAX : from;

@@ -24,6 +24,10 @@ constexpr ScaleName kScaleNames[] = {{Scale::kF32, "F32"},
                                      {Scale::kBf16, "BF16"},
                                      {Scale::kE8m0, "E8M0"},
                                      {Scale::kE4m3, "E4M3"}};
+// Rows that lie a multiple of so many cache lines apart share a few sets of the first cache, of 4 KiB a way,
+// and the rows of one product push each other out.
+constexpr size_t kLine = 64, kSameSet = 32;
+
 constexpr size_t kScaleBytes[kScales] = {0, 4, 2, 2, 1, 1};
 
 Scale scale_of(const FormatInfo& info, const Description& d) {
@@ -175,7 +179,8 @@ size_t prepared_bytes(Policy policy, size_t k) {
             bytes = divide_up(k, kGroup) * sizeof(Group32);
             break;
     }
-    return divide_up(bytes, 64) * 64;
+    const size_t lines = divide_up(bytes, kLine);
+    return (lines % kSameSet ? lines : lines + 1) * kLine;
 }
 
 const float* row_f32(const void* x, Dtype dtype, size_t index, size_t k, float* scratch) {

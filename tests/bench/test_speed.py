@@ -10,7 +10,7 @@ import pytest
 from kt_core.bench import cases, job, shapes
 from kt_core.bench.layers import MoeBench
 from kt_core.bench.measure import Measured, Prober, measure
-from kt_core.kernels import SUPPORTED, set_threads, units
+from kt_core.kernels import POLICY, SUPPORTED, set_threads, units
 from kt_core.kernels.native import set_poison
 from kt_core.machine import probe
 
@@ -34,7 +34,18 @@ TILES = 0.08  # the tile kernel reaches a tenth to a fifth of the tiles' peak: g
 # The same on Xeons with tiles, whose cores decode IQ4_K at 7 to 8 GB/s of 12 to 16 that they read: 51 to 56 %.
 LIMITED_THERE = {"IQ4_K": (0.4, TILES)}
 GRIDS = {name for name in LIMITED if name.startswith("IQ")}
-WITHOUT_PERMUTES = 0.2  # of that where grids are read from tables: 2 to 4 GB/s in place of 5 to 14
+WITHOUT_PERMUTES = 0.15  # of that where grids are read from tables: 0.5 to 4 GB/s in place of 5 to 14
+# Where AVX2 is all there is: the int8 peak is of one multiply and one add for 32 products, and signed bytes take two of
+# each and their sign; E4M3 takes 12 instructions. What a Zen 3 core reaches, less a quarter: 60 to 80 and 25 to 52 %, FP8
+# 40 to 50 % of the read, IQ4_K 15.
+WITH_AVX2 = (0.45, 0.18)
+LIMITED_WITH_AVX2 = {
+    "FP8_BLOCK": (0.3, 0.4),
+    "MXFP8": (0.3, 0.4),
+    "IQ4_K": (0.11, 0.4),
+    "Q2_K": (0.4, 0.2),
+    "Q3_K": (0.37, 0.18),
+}
 TRIES = 3
 
 
@@ -56,6 +67,14 @@ def floor_of(format: str, bench: MoeBench, tokens: int) -> float:
         return TILES
     if format in LIMITED_THERE and "tile_bf16" in units():
         return LIMITED_THERE[format][tokens == PREFILL]
+    if bench.path(tokens) == cases.PREFILL:
+        return FLOORS[tokens]
+    if (
+        cases.tiers()[-1] == "avx2"
+        and format not in GRIDS
+        and (format in LIMITED_WITH_AVX2 or POLICY[format] == "int8")
+    ):
+        return LIMITED_WITH_AVX2.get(format, WITH_AVX2)[tokens == PREFILL]
     if format not in LIMITED:
         return FLOORS[tokens]
     by_tables = format in GRIDS and "avx512_vbmi" not in cases.tiers()

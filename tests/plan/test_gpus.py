@@ -100,7 +100,8 @@ def test_parts_of_a_model_on_a_gpu() -> None:
     assert parts["weights"] == resident
     assert parts["experts"] == made.value("gpu_experts") * 48 * expert and parts["layer"] == 128 * expert
     assert parts["cache"] == 40960 * 98304 == made.value("cache") and parts["runtime"] == gpus.RUNTIME_BYTES
-    assert parts["rows"] == 1024 * 2 * (16 * 2048 + 4 * 8 * 768)
+    others = sum(parts[name] for name in ("weights", "experts", "cache", "layer"))
+    assert parts["rows"] == 1024 * 2 * (16 * 2048 + 4 * 8 * 768) + int(gpus.KEPT * others)
     assert (
         made.memory_parts["weights"]
         == (128 - made.value("gpu_experts")) * 48 * expert + QWEN.bytes_by_part["embedding"]

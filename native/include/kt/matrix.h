@@ -64,7 +64,8 @@ struct Packing {
 void pack(Pool::Lease& lease, const Kernels& kernels, std::span<const Packing> jobs,
           std::span<const size_t> begins);
 
-// Bytes of one row of k activations prepared by `policy`, a multiple of 64.
+// Bytes from one row of k activations prepared by `policy` to the next, an odd multiple of 64 where it
+// matters.
 size_t prepared_bytes(Policy policy, size_t k);
 
 enum class Dtype { kF32, kBf16 };

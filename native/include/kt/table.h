@@ -175,7 +175,8 @@ struct FormatEntry {
     PackFn pack;
     PanelBytesFn panel_bytes;
     MatmulFn matmul;
-    UnpackFn unpack;  // null for BF16, which needs none, and for the float32 policy
+    UnpackFn unpack;        // null for BF16, which needs none, and for the float32 policy
+    uint32_t prefill_from;  // rows from which the prefill path is faster for this format; 0: as Prefill says
 };
 constexpr size_t kFormatSlots = 48;  // room for formats; the tail is null
 

@@ -15,17 +15,7 @@ struct F16 {
         }
     }
 
-    template <int R>
-    static KT_INLINE void block(const uint8_t* panel, size_t k, const uint8_t* const* rows, F32x16* sum,
-                                auto ask) {
-        for (size_t i = 0; i < k; ++i) {
-            prefetch<R, info.step_bytes, 4>(panel + 32 * i, ask);
-            const F32x16 w = load_f16(panel + 32 * i);
-            KT_UNROLL for (int r = 0; r < R; ++r) {
-                sum[r] = multiply_add(w, load_as<float>(rows[r] + 4 * i), sum[r]);
-            }
-        }
-    }
+    static KT_INLINE F32x16 load(const uint8_t* panel, size_t i) { return load_f16(panel + 32 * i); }
 };
 
 }  // namespace
