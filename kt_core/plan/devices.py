@@ -12,8 +12,8 @@ from kt_core.types import Decision, Gpu, Machine, ModelSpec
 
 _TORCH = {"rocm": "cuda"}  # whose devices torch calls by another kind's name
 LEAST_CAPABILITY = 8.0  # of NVIDIA's: the first with bfloat16
-# Of what is free on a card: the allocator's pieces leave gaps
-USABLE_SHARE = 0.95
+# Of what is free on a card: the driver wants a little more now and then
+USABLE_SHARE = 0.99
 SINGLE, TENSOR, PIPELINE = "single", "tensor", "pipeline"
 # Wishes that say nothing without a GPU, but for chunk, which limits the CPU's steps too
 WISHES = (

@@ -97,7 +97,7 @@ class Room:
     @property
     def left(self) -> int:
         """For the cache and the experts."""
-        return min(self.budget.lasting, self.budget.whole - self.passing) - self.weights
+        return min(self.budget.lasting, int(self.budget.whole / (1 + KEPT)) - self.passing) - self.weights
 
     @property
     def passing(self) -> int:
@@ -201,7 +201,7 @@ def _short(room: Room, gpu: str, wanted: Wanted, asked: bool) -> str:
     least = room.cache(wanted.context or memory.PAGE)
     if room.left >= least or wanted.force:
         return ""
-    sizes = {"needed": _gib(room.weights + room.passing + least), "budget": _gib(room.budget.whole)}
+    sizes = {"needed": _gib(int((room.weights + room.passing + least) * (1 + KEPT))), "budget": _gib(room.budget.whole)}
     reason = t("gpus.small", gpu=gpu, **sizes)
     if asked and wanted.context and (fits := _most_tokens(room, room.left, 0)):
         raise DoesNotFit("gpus.context", context=wanted.context, fits=fits, left=_gib(room.left))
