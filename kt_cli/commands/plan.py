@@ -59,7 +59,7 @@ def plan(
     reason = _basis(place, made)
     data = {
         **about,
-        "notes": [*_notes(place, made), *flags.notes(ctx)],
+        "notes": [*_notes(place), *flags.notes(ctx)],
         "fits": True,
         "decisions": planned.document(made),
         "memory": _memory(place, made),
@@ -105,17 +105,13 @@ def _memory(place: Place, made: Plan) -> dict[str, Any]:
 
 
 def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
-    """Raises DoesNotFit, by memory first, and what make_plan raises. Settings hold for this machine alone. The GPU of a machine
-    that is not here is taken unasked, so that a plan shows what it would do."""
+    """Raises DoesNotFit, by memory first, and what make_plan raises. Settings hold for this machine alone."""
     from kt_core.plan import devices, fit, make_plan
     from kt_core.plan.abilities import THIS
 
-    wishes, settings = launch.wished(options)
-    engine = THIS
-    if place.other:
-        wishes, settings, engine = options, set(), replace(THIS, automatic=True)
+    wishes, settings = (options, set[str]()) if place.other else launch.wished(options)
     asked = (wishes.get("context"), wishes.get("kv_dtype"), _others(model))
-    alone = not devices.candidates(place.machine, wishes, engine)[0]
+    alone = not devices.candidates(place.machine, wishes, THIS)[0]
     if alone:
         fit.check(place.machine, model.name, model.spec, *asked)
     download = _download(place, model)
@@ -124,7 +120,7 @@ def _plan(place: Place, model: Found, options: dict[str, Any]) -> Plan:
     prefixes = max(0, place.prefixes - download)
 
     def plan_for(spec: ModelSpec) -> Plan:
-        return make_plan(place.machine, model.files, spec, wishes, place.profile, prefixes, engine)
+        return make_plan(place.machine, model.files, spec, wishes, place.profile, prefixes)
 
     try:
         made = plan_for(model.spec)
@@ -170,15 +166,12 @@ def _about(place: Place, model: Found, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _notes(place: Place, made: Plan | None = None) -> list[str]:
-    """What this version does not do with the GPUs of such a machine, or not unasked."""
+def _notes(place: Place) -> list[str]:
+    """What this version does not do with the GPUs of such a machine."""
     from kt_core.plan.abilities import THIS
 
     idle = [gpu.name for gpu in place.machine.gpus if gpu.kind not in THIS.kinds]
-    found = [t("plan.no_gpu_yet", gpus=output.listed(dict.fromkeys(idle)))] if idle else []
-    if place.other and made and made.value("devices") and len(idle) < len(place.machine.gpus) and not THIS.automatic:
-        found.append(t("gpus.simulated_note"))
-    return found
+    return [t("plan.no_gpu_yet", gpus=output.listed(dict.fromkeys(idle)))] if idle else []
 
 
 def _basis(place: Place, made: Plan) -> str:
@@ -199,7 +192,7 @@ def _shown(place: Place, model: Found, made: Plan, reason: str) -> str:
     title = t("plan.title", name=model.name, cpu=cpu, memory=output.size(machine.memory_total))
     source = t(model_show.SOURCES[model.source], path=model.path or "")
     lines = [
-        *_notes(place, made),
+        *_notes(place),
         t("plan.speed_basis", reason=reason),
         t("plan.model_from", source=source),
     ]

@@ -13,10 +13,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "仅用 CPU：{gpu} 的计算能力为 {capability}，bfloat16 需要 {least} 起",
     ),
     "gpus.others": ("GPUs of one model share the work: {model}", "由同一型号的 GPU 分担：{model}"),
-    "gpus.unasked": (
-        "the CPU alone, since nothing about GPUs was asked for; --device cuda computes on {gpu} as well",
-        "仅用 CPU，因为未要求使用 GPU；--device cuda 可同时在 {gpu} 上计算",
-    ),
     "gpus.deferred_not": ("this version puts off none: answers do not change", "此版本不推迟：回答不变"),
     "gpus.unfit": ("this version does not compute on it", "此版本不支持在其上计算"),
     "gpus.idle": ("{reason}; without effect: {names}", "{reason}；因此不起作用：{names}"),
@@ -204,10 +200,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "每步 {chunk} 个 token 永远不会逐层送往 GPU。\n其阈值为 {threshold}。\n请加大 --chunked-prefill-size，或减小 --kt-gpu-prefill-token-threshold。",
     ),
     # words of the plan page
-    "gpus.simulated_note": (
-        "A run takes the GPU where it is asked for: kt run NAME --device cuda",
-        "运行时需指明才使用 GPU：kt run NAME --device cuda",
-    ),
     "gpus.off": ("off", "关闭"),
     "gpus.memory_experts": ("experts", "专家"),
     "gpus.memory_layer": ("a streamed layer", "逐层传送的一层"),

@@ -12,16 +12,15 @@ KINDS = ("cuda", "rocm", "xpu", "npu")
 @dataclass(frozen=True)
 class Engine:
     """`kinds` of GPU (Gpu.kind) that it computes on, `most` of them together, `asked` where the user wants several. `tensor`: they
-    may share layers, and not only follow each other. `automatic`: it takes them unasked; else only
-    where the user's wishes are about GPUs. `stored`: methods whose weights lie there as stored. `packed`: methods, and formats of
-    GGUF files, whose experts do. `streamed`: likewise those whose layers are copied for long prompts. `embedding`: whether that lies on the GPU too. `layers`:
-    streamed layers kept there, (as they are stored, in bfloat16). `work`: bytes that steps take at least, all counted."""
+    may share layers, and not only follow each other. `stored`: methods whose weights lie there as stored. `packed`: methods, and
+    formats of GGUF files, whose experts do. `streamed`: likewise those whose layers are copied for long prompts. `embedding`:
+    whether that lies on the GPU too. `layers`: streamed layers kept there, (as they are stored, in bfloat16). `work`: bytes that
+    steps take at least, all counted."""
 
     kinds: tuple[str, ...] = KINDS
     most: int = 64
     asked: int = 64
     tensor: bool = True
-    automatic: bool = True
     stored: tuple[str, ...] = STORED
     packed: tuple[str, ...] = STORED
     streamed: tuple[str, ...] = STORED
@@ -38,7 +37,6 @@ THIS = Engine(
     most=1,  # steps over several are no graphs
     asked=8,
     tensor=False,
-    automatic=False,
     stored=("BF16",),
     packed=PACKED,
     streamed=PACKED,

@@ -40,8 +40,6 @@ def candidates(machine: Machine, wishes: Mapping[str, Any], engine: Engine) -> t
             left_out = reason
         else:
             found.append((name, gpu))
-    if found and wished == "auto" and not engine.automatic and not _about_gpus(wishes):
-        return [], t("gpus.unasked", gpu=found[0][1].name)
     if wished not in ("auto", *KINDS):
         return _asked_for(wished, found, [name for kind, count in counts.items() for name in _names(kind, count)])
     if wished in KINDS:
@@ -53,10 +51,6 @@ def candidates(machine: Machine, wishes: Mapping[str, Any], engine: Engine) -> t
     if len(models) > 1:
         left_out = t("gpus.others", model=best)
     return [(name, gpu) for name, gpu in found if gpu.name == best], left_out or t("gpus.no_gpu")
-
-
-def _about_gpus(wishes: Mapping[str, Any]) -> bool:
-    return any(wishes.get(name) is not None for name in WISHES if name != "chunk")
 
 
 def _names(kind: str, count: int) -> list[str]:

@@ -41,6 +41,21 @@ def test_replayed_steps_are_those_computed(folder, words, sequences):
     assert device.captures == (sequences < 4) and device.replays == (3 if sequences < 4 else 0)
 
 
+def test_a_captured_step_owns_what_its_work_reads(folder):
+    """A GPU's allocator gives memory that nobody holds to the next who asks, whatever a graph does with it."""
+    runner, device = recording_runner(folder)
+    read, capture = [], device.capture
+
+    def noted(function, beside):
+        read.extend(cell.cell_contents for cell in function.__closure__ if isinstance(cell.cell_contents, torch.Tensor))
+        return capture(function, beside)
+
+    device.capture = noted
+    decoded(runner, 1)
+    (captured,) = runner._graphs._captured.values()
+    assert read and {id(tensor) for tensor in read} <= {id(captured.inputs), *map(id, captured.kept)}
+
+
 @pytest.mark.parametrize("experts", [0, 99], ids=["none", "all"])
 def test_all_on_one_side(folder, experts):
     plain, _ = runner_of(folder, 1)

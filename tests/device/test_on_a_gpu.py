@@ -69,6 +69,21 @@ def test_every_way(case, experts, captured, threshold):
     assert bool(runner._graphs._captured) == bool(captured)
 
 
+def test_a_graph_reads_nothing_that_others_have_taken(case):
+    """Freed memory goes to the next who asks: here to numbers that are no index of anything."""
+    folder, prompts, expected = case
+    device = gpu()
+    runner, _ = runner_of(folder, 2, None, (1,), device)
+    at = Driver(runner)
+    first, *rest = prompts[0][8:]
+    rows = [at.step({3: prompts[0][:8]}), at.step({3: [first]}), at.step({3: [rest[0]]})]
+    assert runner._graphs._captured
+    at.step({4: prompts[0][:8]})  # a step of a prompt takes the place of what the runner knew last
+    taken = [torch.full((1 << n,), 1 << 40, device=device.torch) for n in range(8) for _ in range(400)]
+    check(torch.cat([*rows, *(at.step({3: [token]}) for token in rest[1:])]), expected[0])
+    assert all(bool((numbers == 1 << 40).all()) for numbers in taken[::50])
+
+
 def test_graphs_that_ask_by_functions(case, monkeypatch):
     folder, prompts, expected = case
     device = gpu()

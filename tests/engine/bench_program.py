@@ -101,13 +101,18 @@ def spread(values, factor=1.0):
 
 
 def prefill(runner, tokens, repeats, clock):
-    rates = []
+    rates, kinds = [], []
     feeder = Feeder(runner, 1, tokens)
+    runner.code.keep_times()
     for _ in range(repeats + 1):
         begin = clock()
+        runner.code.times()
         feeder.prompt(tokens)
         rates.append(tokens / (clock() - begin))
-    print(f"  prefill {tokens}: {spread(rates[1:])} tok/s", flush=True)
+        kinds.append(runner.code.times())
+    runner.code.keep_times(False)
+    last = {kind: round(1e3 * seconds, 1) for kind, seconds in kinds[-1].items() if seconds > 1e-4}
+    print(f"  prefill {tokens}: {spread(rates[1:])} tok/s; ms of the last: {last}", flush=True)
 
 
 def modules(model, tokens, clock):

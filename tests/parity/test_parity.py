@@ -193,20 +193,28 @@ def reference_call(module, inputs) -> np.ndarray:
     if isinstance(module, Linear):
         form, weight = part(weights.matrix(f"{module.key}.weight"))
         bias = module.orig_module.bias
-        return reference.linear(x, weight, form, None if bias is None else weights.tensor(f"{module.key}.bias").numpy())
+        bias = None if bias is None else weights.tensor(f"{module.key}.bias").numpy()
+        path = "prefill" if len(x) >= (prefill_from(form) or len(x) + 1) else "direct"
+        return reference.linear(x, weight, form, bias, path)
     names = ("gate", "up", "down")
     chosen = set(inputs[1].flatten().tolist())
     biases: dict[str, np.ndarray] = {}
-    activation = ("silu", None, None)
+    activation, limit = "silu", None
     if module.orig_module.has_bias:  # gpt-oss: gate and up in turn
         both, down = (weights.tensor(f"{module.key}.{n}_proj_bias").numpy() for n in ("gate_up", "down"))
         biases = {"gate": both[:, ::2], "up": both[:, 1::2], "down": down}
-        activation = ("swiglu_oai", None, module.orig_module.limit)  # 5.17 does not read the configured one
+        activation, limit = "swiglu_oai", module.orig_module.limit  # 5.17 does not read the configured one
     parts = {
         e: tuple((*part(weights.expert(module.key, e, n)), biases[n][e] if biases else None) for n in names)
         for e in chosen
     }
-    return reference.experts(x, inputs[1].numpy(), inputs[2].numpy(), parts, *activation)
+    (form,) = {gate[0] for gate, _, _ in parts.values()}
+    return reference.experts(x, inputs[1].numpy(), inputs[2].numpy(), parts, activation, prefill_from(form), limit)
+
+
+def prefill_from(form: str) -> int | None:
+    """Rows from which the kernels take the prefill path for the format."""
+    return kernels.info()["formats"][form]["prefill_from"]
 
 
 def part(m: Matrix) -> tuple[str, np.ndarray]:

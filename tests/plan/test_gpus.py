@@ -276,11 +276,10 @@ def test_what_this_version_is_told_to_hold_it_has_room_for(spec: ModelSpec, gpu:
     assert made.memory_parts["weights"] == pytest.approx(kept, rel=1e-6, abs=spec.experts)
 
 
-def test_this_version_takes_a_gpu_where_it_is_asked_for() -> None:
+def test_this_version_takes_a_gpu_unless_it_is_told_not_to() -> None:
     there = simulate(f"{XEONS},gpu=rtx-4090", HERE)
-    unasked = make_plan(there.machine, FILES, QWEN, {}, there.profile)
-    assert unasked.value("devices") == [] and "--device cuda" in reason(unasked, "devices")
-    for wish in ({"devices": "cuda"}, {"gpu_experts": 4}, {"vram_budget": 0.9}, {"prefill_threshold": 2048}):
+    assert make_plan(there.machine, FILES, QWEN, {"devices": "cpu"}, there.profile).value("devices") == []
+    for wish in ({}, {"devices": "cuda"}, {"gpu_experts": 4}, {"vram_budget": 0.9}, {"prefill_threshold": 2048}):
         asked = make_plan(there.machine, FILES, QWEN, wish, there.profile)
         assert asked.value("devices") == ["cuda:0"] and asked.value("gpu_experts") > 0
     two = make_plan(there.machine, FILES, QWEN, {"deferred": 2}, there.profile)

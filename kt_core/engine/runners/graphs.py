@@ -68,9 +68,11 @@ class Placed:
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph, the host memory that it reads the step from, and what it asks of the CPU."""
+    """A graph, the host memory that it reads the step from, and what it asks of the CPU. `kept` was made before the capture and
+    is not the graph's own, so the allocator would give it to others while replays go on with it."""
 
     inputs: torch.Tensor
+    kept: tuple[torch.Tensor, ...]
     graph: Any
     result: torch.Tensor
     relay: Relay
@@ -168,7 +170,7 @@ class Graphs:
             return
         finally:
             crossing.relay = None
-        self._captured[size, pages] = Captured(inputs, graph, result, relay)
+        self._captured[size, pages] = Captured(inputs, (there, outputs), graph, result, relay)
         log.info(
             "captured a step of %d sequences of up to %d pages, which asks the CPU %d times", size, pages, len(relay)
         )
