@@ -72,6 +72,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The weight {tensor} cannot be quantised.\nIt has numbers that are not finite.\nDownload the model again.",
         "无法量化权重 {tensor}。\n其中含有非有限数。\n请重新下载模型。",
     ),
+    "quantise.too_large": (
+        "The weight {tensor} cannot become {method}.\nIts largest number is {largest}; the scales of {method} reach {most}.\n"
+        "Choose another --method, or another form for this weight with --override.",
+        "权重 {tensor} 无法转换为 {method}。\n其最大的数为 {largest}；{method} 的缩放系数最多到 {most}。\n"
+        "请选择其他 --method，或用 --override 为该权重选择其他形式。",
+    ),
     "quantise.broken_package": (
         "Quantising cannot start: a package is missing or broken.\n{reason}\nNext: kt doctor",
         "无法开始量化：某个软件包缺失或损坏。\n{reason}\n下一步：kt doctor",

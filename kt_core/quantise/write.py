@@ -7,6 +7,7 @@ disk; it is written after their bytes are, so what it names survives a kill and 
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -306,9 +307,15 @@ def made(task: Task, find: Find) -> tuple[Bytes, ...]:
     if weight.order is not None:
         order = weight.order()
         values = values[:, order] if len(weight.shape) == 1 else values[order]
-    if not np.isfinite(values.sum()) and not np.isfinite(values).all():  # a sum of large numbers may overflow
-        raise BadData("quantise.not_finite", tensor=weight.name)
     method, known, values = methods.find(scheme.method), find(task.place, task.first), np.ascontiguousarray(values)
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))  # NaN where one is
+    if not math.isfinite(largest):
+        raise BadData("quantise.not_finite", tensor=weight.name)
+    if largest > method.LARGEST:
+        most = f"{method.LARGEST:.3g}"
+        raise BadData(
+            "quantise.too_large", tensor=weight.name, method=scheme.method, largest=f"{largest:.3g}", most=most
+        )
     if isinstance(known, Curvature):
         if len(known.diagonal) == matrix.cols and hasattr(method, "compensated"):
             compensated: tuple[Bytes, ...] = method.compensated(values, scheme, known)

@@ -9,7 +9,8 @@ from kt_core.quantise.methods import ROWS, Bytes, Floats, Scheme, Stored, raw
 
 FORMAT = "float-quantized"
 BLOCK = 128
-LARGEST = 448.0  # of E4M3
+LARGEST = 3.4e38  # a scale rounded up for more could make infinity
+TOP = 448.0  # of E4M3
 
 
 def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
@@ -25,7 +26,7 @@ def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> 
     high, wide = (BLOCK, BLOCK) if scheme.group == BLOCK else (1, cols)
     blocks = values.reshape(count // high, high, cols // wide, wide)
     top = np.abs(blocks).max(axis=(1, 3))
-    scale = np.where(top == 0, 1, top / np.float32(LARGEST)).astype(np.float32)
+    scale = np.where(top == 0, 1, top / np.float32(TOP)).astype(np.float32)
     numbers = torch.from_numpy((blocks / scale[:, None, :, None]).reshape(count, cols)).to(torch.float8_e4m3fn)
     return raw(numbers.view(torch.uint8).numpy()), raw(scale)
 
