@@ -26,6 +26,7 @@ from kt_core.quantise import methods
 from kt_core.quantise.ahead import Ahead
 from kt_core.quantise.columns import Curvature
 from kt_core.quantise.layout import File, Layout, Piece
+from kt_core.quantise.methods import fp8
 from kt_core.quantise.source import Floats, Source, floats
 from kt_core.types import Progress
 from kt_core.weights import Matrix
@@ -303,6 +304,10 @@ def made(task: Task, find: Find) -> tuple[Bytes, ...]:
         if matrix.format in _EXPONENTS and _any_not_finite(rows, *_EXPONENTS[matrix.format]):
             raise BadData("quantise.not_finite", tensor=weight.name)
         return (rows,)
+    if fp8.same(matrix.format, weight.rows, weight.cols) == scheme and (
+        same := fp8.stored(matrix, task.first, task.count)
+    ):
+        return same
     values = floats(matrix, task.first, task.count)
     if weight.order is not None:
         order = weight.order()

@@ -24,10 +24,20 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "source"
     path.mkdir()
     torch.manual_seed(0)
-    names = ("mlp.gate_proj", "mlp.up_proj", "self_attn.q_proj", "self_attn.o_proj")
-    tensors = {f"model.layers.0.{name}.weight": torch.randn(64, 64).bfloat16() for name in names}
-    save_file(tensors | {"model.norm.weight": torch.ones(64).bfloat16()}, path / "model.safetensors")
-    config = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64}
+    parts = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", *(f"self_attn.{part}_proj" for part in "qkvo"))
+    tensors = {f"model.layers.0.{name}.weight": torch.randn(64, 64).bfloat16() for name in parts}
+    norms = ("norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm")
+    tensors |= {f"model.{name}.weight": torch.ones(64).bfloat16() for name in norms}
+    save_file(tensors | {"model.embed_tokens.weight": torch.randn(32, 64).bfloat16()}, path / "model.safetensors")
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 32,
+        "tie_word_embeddings": True,
+    }
     (path / "config.json").write_text(json.dumps(config))
     return path
 
