@@ -61,8 +61,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "请选择用于 Hugging Face 文件夹的方法，如 --method int4。",
     ),
     "quantise.disk": (
-        "The output cannot be written.\n{folder}: {reason}.\nMake room or choose another --out; the same command goes on where it was.",
-        "无法写入输出。\n{folder}：{reason}。\n请腾出空间或选择其他 --out；再次运行同一命令会从中断处继续。",
+        "The output cannot be written.\n{folder}: {reason}.\nMake room or choose another --out; layers that are finished stay, and the same command goes on with them.",
+        "无法写入输出。\n{folder}：{reason}。\n请腾出空间或选择其他 --out；已完成的层会保留，再次运行同一命令会继续。",
     ),
     "quantise.disk_full": (
         "The output does not fit on the disk.\nIt needs {needed} more; {folder} has {free} free.\nMake room or choose another --out.",
@@ -83,8 +83,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "无法开始量化：某个软件包缺失或损坏。\n{reason}\n下一步：kt doctor",
     ),
     "quantise.failed": (
-        "Quantising failed.\n{reason}\nThe same command goes on where it was.",
-        "量化失败。\n{reason}\n再次运行同一命令会从中断处继续。",
+        "Quantising failed.\n{reason}\nLayers that are finished stay; the same command goes on with them.",
+        "量化失败。\n{reason}\n已完成的层会保留；再次运行同一命令会继续。",
     ),
     "quantise.stage": ("Writing", "写入"),
 }
