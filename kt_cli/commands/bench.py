@@ -77,7 +77,7 @@ def inference(
     files = {"run": saved.save(save, run) if save else None}
     files |= bench_report.write(run, csv, markdown)
     if picture:
-        files["plot"] = plot.write(picture, run["rows"], bench_report.axes())
+        files["plot"] = plot.write(picture, run["rows"], bench_report.axes(run["model"]))
     compared = {"compared": bench_report.ratios(before, run)} if before else {}
     output.result(
         {**run, **compared, "files": {kind: str(path) for kind, path in files.items() if path}},

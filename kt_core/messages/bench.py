@@ -233,6 +233,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "There is no saved run called {name}.\nSaved: {known}.\nKeep one with: kt bench NAME --save {name}",
         "没有名为 {name} 的已保存结果。\n已保存：{known}。\n保存方法：kt bench NAME --save {name}",
     ),
+    "bench.no_runs": (
+        "There is no saved run called {name}.\nNothing has been saved yet.\nKeep one with: kt bench NAME --save {name}",
+        "没有名为 {name} 的已保存结果。\n尚未保存过任何结果。\n保存方法：kt bench NAME --save {name}",
+    ),
+    "bench.no_run_file": (
+        "There is no file {path}.\nA name that ends in .json is a file of a run.\nCheck the path, or give the name of a saved run.",
+        "文件 {path} 不存在。\n以 .json 结尾的名称是结果的文件。\n请检查路径，或给出已保存结果的名称。",
+    ),
     "bench.bad_run": (
         "{path} is not a saved run.\n{reason}\nMeasure again with --save.",
         "{path} 不是已保存的结果。\n{reason}\n请用 --save 重新测量。",

@@ -17,7 +17,18 @@ import pytest
 from timed_server import TimedServer
 
 from kt_cli import bench_report
-from kt_core.bench.serving import Case, Conditions, Sample, Server, energy, likely_limit, parse_lengths, saved, summary
+from kt_core.bench.serving import (
+    Case,
+    Conditions,
+    Sample,
+    Server,
+    energy,
+    likely_limit,
+    parse_lengths,
+    plot,
+    saved,
+    summary,
+)
 from kt_core.bench.serving.figures import PERCENTS, percentile
 from kt_core.bench.serving.workload import Length, words
 from kt_core.errors import BadData, KTError, NotFound, UsageError
@@ -227,6 +238,8 @@ def test_an_outside_clock_and_another_generator_agree() -> None:
 
 
 def test_saved_runs(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"called new\. Nothing has been saved yet\. Keep one"):
+        saved.load("new")
     row = {"prompt": "8", "output": "4", "concurrency": 1, "depth": 0, **dict.fromkeys(saved.FIGURES, 10.0)}
     saved.save("old", {"rows": [row]})
     assert saved.names() == ["old"]
@@ -236,7 +249,7 @@ def test_saved_runs(tmp_path: Path) -> None:
     for name in ("../x", "", "a/b", ".hidden"):
         with pytest.raises(UsageError):
             saved.save(name, {"rows": []})
-    with pytest.raises(NotFound, match="old"):
+    with pytest.raises(NotFound, match=r"Saved: old\."):
         saved.load("new")
     lacking = {name: value for name, value in row.items() if name != "prefill_rate"}
     rows = [json.dumps({"version": 1, "rows": [one]}) for one in (lacking, {**row, "prefill_rate": "fast"}, "x")]
@@ -252,6 +265,22 @@ def test_saved_runs(tmp_path: Path) -> None:
         (saved.folder() / "bad.json").write_text(text)
         with pytest.raises(BadData):
             saved.load("bad")
+
+
+def test_a_picture_names_its_axes_with_units(tmp_path: Path) -> None:
+    """As text: an SVG whose letters are not drawn as paths."""
+    matplotlib = pytest.importorskip("matplotlib")
+    figures = {f"{name}_p{percent}": 0.1 for name in ("first_token", "between_tokens") for percent in (50, 99)}
+    rates = dict.fromkeys(("prefill_rate", "decode_rate", "output_rate"), 10.0)
+    row = {"prompt": "8", "output": "4", "concurrency": 1, "depth": 0, **figures, **rates}
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        drawn = plot.write(tmp_path / "a.svg", [row, row], bench_report.axes("tiny")).read_text()
+    for text in (
+        *("tiny: speed as clients see it", "Rates", "Times", "rate (tokens a second)", "time (milliseconds)"),
+        *("prompt + output tokens, x requests at once,", "@ tokens in the cache before"),
+    ):
+        assert f">{text}<" in drawn, text
+    assert drawn.count(">prompt + output tokens") == 2
 
 
 def test_the_command(tmp_path: Path) -> None:

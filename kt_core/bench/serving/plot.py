@@ -7,7 +7,7 @@ from typing import Any
 
 from kt_core.errors import EnvironmentProblem, NotFound, UsageError
 
-SIZE = (9.0, 4.0)  # inches
+SIZE = (9.0, 4.5)  # inches
 
 
 def check(path: Path) -> None:
@@ -21,7 +21,10 @@ def check(path: Path) -> None:
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> Path:
-    """Rates on the left, times with their p50 to p99 on the right, a case each along the bottom."""
+    """Rates (tokens a second) on the left, times (milliseconds, p50 to p99) on the right, a case each along the bottom.
+
+    `names` are the words: of each figure, `title`, `rates`, `times`, and of the axes `cases`, `rate_unit` and `time_unit`.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,9 +39,12 @@ def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> 
         middle = [1000 * row[f"{name}_p50"] for row in rows]
         above = [1000 * row[f"{name}_p99"] - center for row, center in zip(rows, middle, strict=True)]
         times.errorbar(places, middle, yerr=[[0] * len(rows), above], fmt=style, capsize=3, label=names[name])
-    for axes, unit in ((rates, names["rate_unit"]), (times, names["time_unit"])):
+    figure.suptitle(names["title"])
+    for axes, title, unit in ((rates, "rates", "rate_unit"), (times, "times", "time_unit")):
+        axes.set_title(names[title])
         axes.set_yscale("log")
-        axes.set_ylabel(unit)
+        axes.set_xlabel(names["cases"])
+        axes.set_ylabel(names[unit])
         axes.set_xticks(list(places), labels)
         axes.grid(alpha=0.3)
         axes.legend()

@@ -64,10 +64,9 @@ def _raised(scales: Floats, powers: Floats | None, codes: Any, zeros: Any) -> Fl
         return scales
     steps = np.abs(codes.astype(np.float32) - zeros).max(axis=1)
     most = np.float32(LARGEST) / np.maximum(steps, 1)
-    found: Floats = np.clip(scales * powers[:, 0], -most, most)
-    return (found.view(np.uint32) & np.uint32(0xFFFF0000)).view(
-        np.float32
-    )  # down to bfloat16, which all but `most` are
+    bits = np.clip(scales * powers[:, 0], -most, most).view(np.uint32)
+    found: Floats = (bits & np.uint32(0xFFFF0000)).view(np.float32)  # down to bfloat16, which all but `most` are
+    return found
 
 
 def settings(scheme: Scheme) -> dict[str, Any]:
