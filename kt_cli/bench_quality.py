@@ -9,7 +9,7 @@ import typer
 
 from kt_cli import launch, output
 from kt_core import paths
-from kt_core.errors import KTError, UsageError
+from kt_core.errors import DoesNotFit, KTError, UsageError
 from kt_core.messages import t
 from kt_core.quality import job as jobs
 from kt_core.quality.job import Job, Subject
@@ -56,7 +56,14 @@ def quality(
 
 
 def _subject(name: str, window: int, threads: int | None) -> Subject:
-    return Subject.of(launch.make_plan(launch.files_of(name), {"context": window, "threads": threads}))
+    """A model and how it is computed. Raises DoesNotFit, for a window beyond what the model was made for too."""
+    try:
+        return Subject.of(launch.make_plan(launch.files_of(name), {"context": window, "threads": threads}))
+    except DoesNotFit as error:
+        if error.key != "plan.context_untrained":
+            raise
+        trained = error.args_["trained"]
+        raise DoesNotFit("bench_quality.window_untrained", name=name, window=window, trained=trained) from None
 
 
 def _run(job: Job) -> tuple[list[dict[str, Any]], bool]:

@@ -126,7 +126,7 @@ def mla(
 def _depths(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() for word in words):
-        raise UsageError("bench.bad_lengths", option="--depth", text=text)
+        raise UsageError("bench.bad_depths", text=text)
     return tuple(dict.fromkeys(map(int, words)))
 
 

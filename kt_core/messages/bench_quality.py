@@ -44,6 +44,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Give --text, or name both models without --vs.",
         "--vs 需要 --text。\n模型之间比较的是对文本的预测；准确率不是差距。\n请给出 --text，或不用 --vs 直接列出两个模型。",
     ),
+    "bench_quality.window_untrained": (
+        "A window of {window} tokens is longer than {name} was made for.\nIt was trained for {trained}; beyond that its figures say nothing.\n"
+        "Choose --window {trained} or less.",
+        "窗口 {window} 个 token 超出 {name} 的能力。\n它只训练到 {trained}；超出后的结果没有意义。\n请将 --window 设为 {trained} 或更小。",
+    ),
     "bench_quality.window_long": (
         "A window of {window} tokens is longer than all {tokens}.\nThe text is read in whole windows.\nChoose a smaller --window or more "
         "--tokens.",

@@ -2,8 +2,8 @@
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "quality.no_file": (
-        "There is no file {path}.\nNothing is there.\nCheck the path.",
-        "文件 {path} 不存在。\n该处没有内容。\n请检查路径。",
+        "There is no file {path}.\nIt was to be read as text or questions.\nCheck the path.",
+        "文件 {path} 不存在。\n原要作为文本或选择题读取。\n请检查路径。",
     ),
     "quality.unreadable": (
         "{path} cannot be read as text.\n{reason}.\nChoose a UTF-8 file.",

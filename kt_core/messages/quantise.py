@@ -35,8 +35,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{method} 不会改变 {model} 中的任何内容。\n其中没有该方法所处理的权重。\n请选择其他 --method 或 --only。",
     ),
     "quantise.text": (
-        "The text {path} cannot be read.\n{reason}\nGive a text file of some thousand words.",
-        "无法读取文本 {path}。\n{reason}\n请提供约数千词的文本文件。",
+        "The text {path} cannot be read.\n{reason}.\nGive a text file of some thousand words.",
+        "无法读取文本 {path}。\n{reason}。\n请提供约数千词的文本文件。",
     ),
     "quantise.no_text": (
         "The text has no tokens for {model}.\nImportance is collected by running a text through the model.\n"

@@ -1,12 +1,16 @@
 """`kt bench`: requests of known lengths, figures of their times, the named limit, saved runs, reports."""
 
 import argparse
+import asyncio
 import csv
 import json
 import os
 import random
+import re
+import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -237,6 +241,20 @@ def test_an_outside_clock_and_another_generator_agree() -> None:
     assert min(ratios) <= 0.03
 
 
+def test_a_connection_that_breaks_is_told_in_words() -> None:
+    """Not by the names of a library's classes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=lambda: [listening.accept()[0].close() for _ in range(2)], daemon=True).start()
+        server = Server(f"http://127.0.0.1:{listening.getsockname()[1]}", "tiny")
+
+        async def asked() -> Sample:
+            async with server._client() as client:
+                return await server._ask(client, "words", 1)
+
+        error = asyncio.run(asked()).error
+    assert "connection" in error and not re.search(r"[a-z]Error|httpx", error)
+
+
 def test_saved_runs(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"called new\. Nothing has been saved yet\. Keep one"):
         saved.load("new")
@@ -263,8 +281,9 @@ def test_saved_runs(tmp_path: Path) -> None:
         '{"version": 9, "rows": []}',
     ):
         (saved.folder() / "bad.json").write_text(text)
-        with pytest.raises(BadData):
+        with pytest.raises(BadData) as refused:
             saved.load("bad")
+        assert "'" not in str(refused.value)  # a missing key's repr is no reason
 
 
 def test_a_picture_names_its_axes_with_units(tmp_path: Path) -> None:
@@ -312,6 +331,7 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (("--prompt", "0"), 2, "--prompt does not take 0"),
         (("--depth", "-1"), 2, "--depth"),
+        (("--depth", "0,1-2"), 2, "numbers from 0"),
         (("--compare", "none"), 4, "no saved run called none"),
         (("--plot", "x.txt"), 2, "no picture"),
         (("--plot", "none/x.png"), 4, "does not exist"),

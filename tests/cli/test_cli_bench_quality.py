@@ -73,6 +73,7 @@ def test_a_table_for_people(kt: Run, model: Path) -> None:
         (["MODEL", "--text", "nowhere"], 4, "nowhere"),
         (["MODEL", "--text", "TEXT", "--window", "64", "--tokens", "32"], 2, "64 tokens"),
         (["MODEL", "--text", "TEXT", "--questions", "TEXT"], 5, "Line 1"),
+        (["MODEL", "--text", "TEXT"], 3, "--window 256 or less"),
         (["nothing", "--text", "TEXT"], 4, "nothing"),
         (["MODEL", "--text", "TEXT", "--vs", "nothing"], 4, "nothing"),
     ],
