@@ -7,7 +7,8 @@ from typing import Any
 
 from kt_core.errors import EnvironmentProblem, NotFound, UsageError
 
-SIZE = (9.0, 4.5)  # inches
+SIZE = (9.0, 5.0)  # inches, at least
+CASE = 1.7  # inches of width for each case, in both halves: its words under the axes stay apart
 
 
 def check(path: Path) -> None:
@@ -28,7 +29,7 @@ def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Figure(figsize=(max(SIZE[0], CASE * len(rows) + 2), SIZE[1]), layout="constrained")
     FigureCanvasAgg(figure)
     rates, times = figure.subplots(1, 2)
     places = range(len(rows))
@@ -47,7 +48,7 @@ def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> 
         axes.set_ylabel(names[unit])
         axes.set_xticks(list(places), labels)
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3))  # below the axes: no line is hidden
     beside = path.with_name(f".{path.name}.part{path.suffix}")
     figure.savefig(beside)
     beside.replace(path)
