@@ -213,8 +213,10 @@ def test_int4_of_the_largest_numbers_there_are(compensated, zero_point):
 @pytest.mark.parametrize(
     "scheme", [Scheme("int8"), Scheme("mxfp4"), Scheme("bf16"), *(Scheme(name) for name in GGUF)], ids=str
 )
-def test_larger_numbers_than_a_method_has_are_refused_by_name(scheme, monkeypatch):
-    piece = SimpleNamespace(weight=SimpleNamespace(name="model.up_proj.weight", order=None), scheme=scheme)
+def test_larger_numbers_than_a_method_has_are_refused_by_name(scheme):
+    piece = SimpleNamespace(
+        weight=SimpleNamespace(name="model.up_proj.weight", rows=1, cols=256, order=None), scheme=scheme
+    )
     values = np.zeros((1, 256), np.float32)
     values[0, 3] = -HUGE
     task = write.Task(piece, Matrix("F32", 1, 256, values.view(np.uint8)), "", 0, 0, 1)

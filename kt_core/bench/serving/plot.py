@@ -50,6 +50,6 @@ def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> 
         axes.grid(alpha=0.3)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3))  # below the axes: no line is hidden
     beside = path.with_name(f".{path.name}.part{path.suffix}")
-    figure.savefig(beside)
+    figure.savefig(beside, bbox_inches="tight")
     beside.replace(path)
     return path
