@@ -9,7 +9,7 @@ import typer
 
 from kt_cli import launch, output
 from kt_core import paths
-from kt_core.errors import KTError, UsageError
+from kt_core.errors import DoesNotFit, KTError, UsageError
 from kt_core.messages import t
 from kt_core.quality import job as jobs
 from kt_core.quality.job import Job, Subject
@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 def quality(
     names: Annotated[list[str], typer.Argument(help="bench_quality.names", metavar="NAME...")],
-    text: Annotated[Path, typer.Option("--text", help="bench_quality.text", metavar="FILE")],
+    text: Annotated[Path | None, typer.Option("--text", help="bench_quality.text", metavar="FILE")] = None,
     vs: Annotated[str | None, typer.Option("--vs", help="bench_quality.vs", metavar="NAME")] = None,
     questions: Annotated[
         Path | None, typer.Option("--questions", help="bench_quality.questions", metavar="FILE")
@@ -33,24 +33,37 @@ def quality(
     ] = jobs.DEFAULT_WINDOW,
     threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
 ) -> None:
-    if window > tokens:
+    if text is None and questions is None:
+        raise UsageError("bench_quality.nothing")
+    if text is None and vs is not None:
+        raise UsageError("bench_quality.vs_text")
+    if text and window > tokens:
         raise UsageError("bench_quality.window_long", window=window, tokens=tokens)
     files = [path and paths.expanded(path).absolute() for path in (text, questions)]
-    for path in filter(None, files):
-        jobs.read_text(path)
+    if files[0]:
+        jobs.read_text(files[0])
     if files[1]:
         jobs.read_questions(files[1])
     chosen = list(dict.fromkeys([*([vs] if vs else []), *names]))
     subjects = tuple(_subject(name, window, threads) for name in chosen)
-    job = Job(subjects, vs is not None, str(files[0]), str(files[1] or ""), tokens, window)
+    job = Job(subjects, vs is not None, str(files[0] or ""), str(files[1] or ""), tokens, window)
     rows, interrupted = _run(job)
-    output.result({"text": str(files[0]), "rows": rows, "interrupted": interrupted}, lambda: _table(rows))
+    output.result(
+        {"text": job.text, "questions": job.questions, "rows": rows, "interrupted": interrupted}, lambda: _table(rows)
+    )
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 def _subject(name: str, window: int, threads: int | None) -> Subject:
-    return Subject.of(launch.make_plan(launch.files_of(name), {"context": window, "threads": threads}))
+    """A model and how it is computed. Raises DoesNotFit, for a window beyond what the model was made for too."""
+    try:
+        return Subject.of(launch.make_plan(launch.files_of(name), {"context": window, "threads": threads}))
+    except DoesNotFit as error:
+        if error.key != "plan.context_untrained":
+            raise
+        trained = error.args_["trained"]
+        raise DoesNotFit("bench_quality.window_untrained", name=name, window=window, trained=trained) from None
 
 
 def _run(job: Job) -> tuple[list[dict[str, Any]], bool]:

@@ -63,16 +63,20 @@ def text(run: dict[str, Any], before: dict[str, Any] | None) -> str:
     return "\n".join(parts)
 
 
-def axes() -> dict[str, str]:
+def axes(model: str) -> dict[str, str]:
     """Words of a picture. English alone: the fonts that pictures are drawn with have no others."""
     return {
+        "title": f"{model}: speed as clients see it",
+        "rates": "Rates",
+        "times": "Times",
+        "cases": "prompt + output tokens, x requests at once,\n@ tokens in the cache before",
         "prefill_rate": "prefill (one request)",
         "decode_rate": "decode (one request)",
         "output_rate": "output (all requests)",
         "first_token": "first token, p50 to p99",
         "between_tokens": "between tokens, p50 to p99",
-        "rate_unit": "tokens a second",
-        "time_unit": "milliseconds",
+        "rate_unit": "rate (tokens a second)",
+        "time_unit": "time (milliseconds)",
     }
 
 

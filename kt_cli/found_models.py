@@ -90,7 +90,8 @@ def _made_of(folder: Path) -> str:
     """What `kt quant` made the folder of; empty for others, damaged labels included."""
     try:
         label = json.loads((folder / "kt.json").read_text(encoding="utf-8"))
-        return t("model.made_of", method=label["method"], source=label["source"]["path"])
+        source = label["source"]
+        return t("model.made_of", method=label["method"], source=source["name"] or source["path"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -208,6 +208,7 @@ def serving(plan: Plan) -> Iterator[Child]:
         finally:
             signals.stopping = True
             stop(child)
+            signals.leave()
     finally:
         _unlink(_plan_file(name))
 
@@ -278,6 +279,7 @@ def running(command: list[str], name: str) -> Iterator[Child]:
     finally:
         signals.stopping = True
         stop(child)
+        signals.leave()
 
 
 def _own_name(name: str) -> str:
@@ -286,14 +288,16 @@ def _own_name(name: str) -> str:
 
 
 class _Signals:
-    """From now to the command's end, the first signal acts as it did before; others only hurry the server's stop.
+    """The first signal acts as it did before; others only hurry the server's stop, so that none interrupts the clean-up.
 
-    None of them can interrupt the clean-up in this way, nor one that comes when the stop has begun already.
+    One that comes first when the stop has begun already hurries it too, and acts once the server is gone (`leave`).
     """
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.stopping = False
+        self._acted = False
+        self._late: int | None = None
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *terminal.ENDING)}
         self._before = {number: handler for number, handler in handlers.items() if callable(handler)}
         for number in self._before:
@@ -304,11 +308,24 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def leave(self) -> None:
+        """The server is gone. Where no signal ended the block, the command goes on and may start another: signals act as
+        they did before, and one that came during the stop acts now. Else nothing interrupts the rest of the clean-up.
+        """
+        if self._acted:
+            return
+        self.restore()
+        if self._late is not None:
+            self._before[signal.Signals(self._late)](self._late, None)
+
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         if not self.stopping:
-            self.stopping = True
+            self.stopping = self._acted = True
             self._before[signal.Signals(number)](number, frame)
-        elif self.process:
+            return
+        if self._late is None:
+            self._late = number
+        if self.process:
             self.process.kill()
 
 

@@ -77,7 +77,7 @@ def inference(
     files = {"run": saved.save(save, run) if save else None}
     files |= bench_report.write(run, csv, markdown)
     if picture:
-        files["plot"] = plot.write(picture, run["rows"], bench_report.axes())
+        files["plot"] = plot.write(picture, run["rows"], bench_report.axes(run["model"]))
     compared = {"compared": bench_report.ratios(before, run)} if before else {}
     output.result(
         {**run, **compared, "files": {kind: str(path) for kind, path in files.items() if path}},
@@ -126,7 +126,7 @@ def mla(
 def _depths(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() for word in words):
-        raise UsageError("bench.bad_lengths", option="--depth", text=text)
+        raise UsageError("bench.bad_depths", text=text)
     return tuple(dict.fromkeys(map(int, words)))
 
 

@@ -1,5 +1,6 @@
 """`kt quant`: another precision of a model, as a folder or a GGUF file of its own."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ COLUMNS = ("quant.column_from", "quant.column_to", "quant.column_weights", "quan
 def quant(
     name: Annotated[str | None, typer.Argument(help="run.name", metavar="NAME")] = None,
     method: Annotated[str | None, typer.Option("--method", "-m", help="quant.method", metavar="METHOD")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="quant.out", metavar="FOLDER")] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="quant.out", metavar="FOLDER")] = None,
     group: Annotated[int | None, typer.Option("--group", help="quant.group", metavar="32|64|128")] = None,
     zero_point: Annotated[bool, typer.Option("--zero-point", help="quant.zero_point")] = False,
     only: Annotated[str | None, typer.Option("--only", help="quant.only", metavar="PART")] = None,
@@ -60,18 +61,22 @@ def quant(
         raise UsageError("quant.needs", known=", ".join(jobs.METHODS))
     name = _ask_model() if name is None else name
     method = _ask_method() if method is None else method
-    job = _job(launch.files_of(name, may_pull=not dry_run), method, out, group, zero_point, only, override, threads)
-    job = _with_text(job, importance, gptq, method)
+    files = launch.files_of(name, may_pull=not dry_run)
+    job = _job(files, method, _folder(out), group, zero_point, only, override, threads)
+    job = replace(_with_text(job, importance, gptq, method), dry_run=dry_run)
+    if not dry_run:
+        jobs.check_new(job.out)
     if dry_run or (asked and not yes):
         plan = _planned(job)
         output.result({"name": job.name, "out": job.out, **plan}, lambda: _plan_text(job, plan), names=[job.out])
         if dry_run:
+            _would_be_refused(job, plan)
             return
         _confirm()
     made = _made(job)
     listed = _listed(job)
     output.result({"name": job.name, "path": made, "listed": listed}, lambda: made)
-    output.status(t("quant.next", name=job.name if listed else made))
+    output.status(t("quant.next", name=shlex.quote(job.name if listed else made)))
 
 
 def _job(
@@ -84,7 +89,7 @@ def _job(
     override: list[str] | None,
     threads: int | None,
 ) -> Job:
-    """What the options say, checked. Raises UsageError."""
+    """What the options say, checked but for what is there already. Raises UsageError."""
     from kt_core.models import store
 
     chosen, part = jobs.method_of(method)
@@ -94,9 +99,8 @@ def _job(
         raise UsageError("cli.bad_value", name="--group", expected=_one_of(jobs.GROUPS), command="kt quant")
     if only not in (None, *jobs.ONLY):
         raise UsageError("cli.bad_value", name="--only", expected=_one_of(jobs.ONLY), command="kt quant")
-    name = paths.expanded(out).name if out else f"{files.name}-{method.casefold()}"
-    folder = paths.expanded(out).absolute() if out else store.models_dir() / name
-    jobs.check_new(str(folder))
+    name = out.name if out else f"{files.name}-{method.casefold()}"
+    folder = out or store.models_dir() / name
     return Job(
         files,
         chosen,
@@ -108,6 +112,16 @@ def _job(
         jobs.overrides_of(override or (), chosen),
         threads or default_threads(probe())[0],
     )
+
+
+def _folder(out: str | None) -> Path | None:
+    """--out as a whole path, which no ".." leads through folders that are not there. Raises UsageError for an empty one."""
+    if out is None:
+        return None
+    if not out.strip():
+        raise UsageError("quant.no_out")
+    place = paths.expanded(out)
+    return place.resolve() if ".." in place.parts else place.absolute()
 
 
 def _with_text(job: Job, importance: Path | None, gptq: Path | None, method: str) -> Job:
@@ -146,7 +160,7 @@ def _events(job: Job) -> Iterator[dict[str, Any]]:
         if code:
             key = "quant.killed" if code < 0 else "quant.ended"
             reason = t("run.perhaps_memory") if code == -signal.SIGKILL else launch.last_line(child.log)
-            raise KTError(key, code=code, signal=-code, reason=reason, log=child.log)
+            raise KTError(key, code=code, signal=-code, reason=reason, again=_again(job), log=child.log)
 
 
 def _planned(job: Job) -> dict[str, Any]:
@@ -155,13 +169,26 @@ def _planned(job: Job) -> dict[str, Any]:
 
 
 def _made(job: Job) -> str:
-    """The output's folder. Ctrl-C ends the process; what is written by then stays for the next time."""
+    """The output's folder. Ctrl-C ends the process; layers that are whole by then stay for the next time."""
     try:
         events = [event for event in _events(job) if event.get("event") == "done"]
     except KeyboardInterrupt:
-        output.status(t("quant.interrupted"))
+        output.status(t("quant.interrupted", again=_again(job)))
         raise typer.Exit(INTERRUPTED) from None
     return str(events[-1]["path"])
+
+
+def _again(job: Job) -> str:
+    """What the same command would do after an end in the middle."""
+    return t("quant.goes_on" if jobs.begun(Path(job.out)) else "quant.begins_anew")
+
+
+def _would_be_refused(job: Job, plan: dict[str, Any]) -> None:
+    """After a dry run whose output is there: what the command itself would say, and its exit code."""
+    if plan["exists"]:
+        refused = UsageError("quantise.exists", out=job.out)
+        output.warn(*refused.lines())
+        raise typer.Exit(refused.exit_code)
 
 
 def _listed(job: Job) -> bool:
@@ -212,4 +239,7 @@ def _plan_text(job: Job, plan: dict[str, Any]) -> str:
         memory=output.size(plan["memory"]),
         threads=plan["threads"],
     )
-    return "\n".join([output.table(rows, [t(key) for key in COLUMNS]), "", sums])
+    lines = [output.table(rows, [t(key) for key in COLUMNS]), "", sums]
+    if plan["finished"]:
+        lines.append(t("quant.would_go_on", done=plan["finished"], total=plan["groups"]))
+    return "\n".join(lines)

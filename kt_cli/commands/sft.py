@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import signal
 import sys
 import tempfile
@@ -65,7 +66,7 @@ def train(
         return
     whole = "" if s.finetuning_type == "lora" else "_whole"
     output.result(told, lambda: t(f"sft.done{whole}", folder=s.output_dir), names=[s.output_dir])
-    output.muted(t(f"sft.next{whole}", folder=s.output_dir))
+    output.muted(t(f"sft.next{whole}", folder=shlex.quote(str(s.output_dir))))
 
 
 @app.command("init", cls=Command, help="sft.init_help", epilog="sft.examples")
@@ -94,7 +95,7 @@ def merge(
     target = paths.expanded(to).absolute()
     _merge(_of_adapter(folder, base), target)
     output.result({"path": str(target)}, lambda: t("sft.written", path=target), names=[str(target)])
-    output.muted(t("sft.merged", folder=target))
+    output.muted(t("sft.merged", folder=shlex.quote(str(target))))
 
 
 @app.command("export", cls=Command, help="sft.export_help", epilog="sft.examples")

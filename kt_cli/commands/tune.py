@@ -10,7 +10,7 @@ from kt_cli import launch, output
 from kt_cli.help import Command, new_app
 from kt_core.bench import serving, tuned
 from kt_core.bench.serving import Case, requests
-from kt_core.bench.serving.search import Rates, Settings, Trial, best, score, search
+from kt_core.bench.serving.search import Rates, Repeat, Settings, Trial, best, score, search
 from kt_core.bench.serving.workload import Length
 from kt_core.errors import DoesNotFit, UsageError
 from kt_core.machine import default_threads, probe
@@ -22,7 +22,16 @@ app = new_app("tune.help")
 PROMPT = 512
 ANSWER = 48
 TOGETHER = 16
-CONFIRMED = 1.02  # the gain that a second, interleaved measurement must show; below it runs differ by themselves
+CONFIRMED = 1.02  # the gain that every repeat must show; below it runs differ by themselves
+REPEATS = 2  # of the default and the winner in turn
+FIGURES = ("prefill", "decode", "together")  # of a trial, tokens a second
+COLUMNS = (
+    "tune.column_settings",
+    "bench.column_prefill",
+    "bench.column_decode",
+    "bench.column_all",
+    "tune.column_score",
+)
 SEQUENCES = (4, 8, 16, 32)
 DEFERRED = (1, 2)  # experts of a token that a layer leaves to the next one
 CHUNKS = (128, 256, 512, 1024)  # tokens of a step at most; the plan takes as many as are cheapest for a prompt alone
@@ -45,12 +54,13 @@ def tune(
         return
     with output.progress() as report:
         trials = _search(machine, files, repeats, deferral, report)
-        gain = _confirmed(files, best(trials), repeats, report)
+        again = _measured_again(files, best(trials), repeats, report)
+    gain = _gain(again)
     settings = best(trials).settings if gain > 1 else {}
-    found = tuned.Tuned(settings, gain, time.time(), [asdict(trial) for trial in trials])
+    found = tuned.Tuned(settings, gain, time.time(), list(map(asdict, trials)), list(map(asdict, again)))
     path = tuned.keep(machine, files, found)
     output.result(
-        {"model": files.name, **asdict(found), "path": str(path)}, lambda: _text(files, trials, settings, gain)
+        {"model": files.name, **asdict(found), "path": str(path)}, lambda: _text(files, trials, again, settings, gain)
     )
 
 
@@ -96,18 +106,21 @@ def _search(machine: Machine, files: ModelFiles, repeats: int, deferral: bool, r
     return search(tried, measure)
 
 
-def _confirmed(files: ModelFiles, winner: Trial, repeats: int, report: Any) -> float:
-    """The winner's gain, measured once more in turn with the default; 1.0 where it does not hold."""
-    if not winner.settings:
-        return 1.0
-    gains = []
-    for number in range(2):
-        report(t("tune.stage_again"), number, 2, "")
+def _measured_again(files: ModelFiles, winner: Trial, repeats: int, report: Any) -> list[Repeat]:
+    """The default and the winner in turn, REPEATS times; none where the default won, and fewer where the settings fit no more."""
+    found: list[Repeat] = []
+    for number in range(REPEATS if winner.settings else 0):
+        report(t("tune.stage_again"), number, REPEATS, "")
         base, rates = _rates(files, {}, repeats), _rates(files, winner.settings, repeats)
         if base and rates:
-            gains.append(score(rates, base))
-    least = min(gains, default=1.0)
-    return round(least, 4) if least >= CONFIRMED else 1.0
+            found.append(Repeat(base, rates, round(score(rates, base), 4)))
+    return found
+
+
+def _gain(again: list[Repeat]) -> float:
+    """The least that a repeat shows; 1.0 where that is none."""
+    least = min((repeat.gain for repeat in again), default=1.0)
+    return least if least >= CONFIRMED else 1.0
 
 
 def _rates(files: ModelFiles, settings: Settings, repeats: int) -> Rates | None:
@@ -127,34 +140,30 @@ def _rates(files: ModelFiles, settings: Settings, repeats: int) -> Rates | None:
         server = requests.Server(url, plan.server.served_name, next(iter(plan.server.api_keys), ""))
         server.warm_up()
         one, many = (serving.summary(case, server.run(case, lambda done: None)) for case in (alone, together))
-    return {"prefill": one.prefill_rate, "decode": one.decode_rate, "together": many.output_rate}
+    return dict(zip(FIGURES, (one.prefill_rate, one.decode_rate, many.output_rate), strict=True))
 
 
-def _text(files: ModelFiles, trials: list[Trial], settings: Settings, gain: float) -> str:
-    rows = [
-        [
-            _words(trial.settings),
-            *(f"{trial.rates.get(name, 0):.1f}" for name in ("prefill", "decode", "together")),
-            f"{trial.score:.2f}",
-        ]
-        for trial in trials
+def _text(files: ModelFiles, trials: list[Trial], again: list[Repeat], settings: Settings, gain: float) -> str:
+    """The search, then what was measured again, which decides."""
+    parts = [t("tune.searched"), _table([(_words(trial.settings), trial.rates, trial.score) for trial in trials])]
+    if again:
+        winner = _words(best(trials).settings)
+        rows: list[tuple[str, Rates, float]] = []
+        for repeat in again:
+            rows += [(t("tune.plans_own"), repeat.default, 1.0), (winner, repeat.fastest, repeat.gain)]
+        parts += ["", t("tune.again"), _table(rows)]
+    if settings:
+        verdict = t("tune.found", settings=_words(settings), gain=f"{gain:.2f}", name=files.name)
+    else:
+        verdict = t("tune.not_confirmed" if again else "tune.default", name=files.name)
+    return "\n".join([*parts, "", verdict])
+
+
+def _table(rows: list[tuple[str, Rates, float]]) -> str:
+    cells = [
+        [name, *(f"{rates.get(figure, 0):.1f}" for figure in FIGURES), f"{gain:.2f}"] for name, rates, gain in rows
     ]
-    header = [
-        t(key)
-        for key in (
-            "tune.column_settings",
-            "bench.column_prefill",
-            "bench.column_decode",
-            "bench.column_all",
-            "tune.column_score",
-        )
-    ]
-    verdict = (
-        t("tune.found", settings=_words(settings), gain=f"{gain:.2f}", name=files.name)
-        if settings
-        else t("tune.default", name=files.name)
-    )
-    return "\n".join([output.table(rows, header), "", verdict])
+    return output.table(cells, [t(key) for key in COLUMNS])
 
 
 def _words(settings: Settings) -> str:

@@ -15,12 +15,13 @@ VERSION = 1
 @dataclass(frozen=True)
 class Tuned:
     """`settings`: the plan's overrides, none where the plan's own choice was the fastest. `gain`: speed over the plan's own,
-    1.0 for the same."""
+    1.0 for the same. `trials` are the search's, `repeats` what decided: see serving.search."""
 
     settings: dict[str, Any]
     gain: float
     measured: float  # seconds since the epoch
     trials: list[dict[str, Any]] = field(default_factory=list)
+    repeats: list[dict[str, Any]] = field(default_factory=list)
 
 
 def path() -> Path:

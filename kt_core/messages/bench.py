@@ -22,7 +22,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "bench.no_cache": (
         "Attention's caches are not kept in {name}.\nThey can be in: {known}.\nName one or both of these.",
-        "注意力缓存不能以 {name} 存放。\n可用：{known}。\n请从中选择。",
+        "注意力缓存不能以 {name} 存放。\n可用：{known}。\n请从中选择一个或两个。",
     ),
     "bench.few_keys": (
         "{tokens} tokens cannot ask a cache of {keys} keys.\nTheir own keys are in it too.\nMake --keys at least as large as --tokens.",
@@ -182,7 +182,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "bench.limit_tier": (
         "Limited by the kernel tier: {tier} was chosen, this CPU runs {best}. Unset KT_KERNEL_CPU_VARIANT, or see: kt doctor",
-        "受内核层级限制：使用了 {tier}，而此 CPU 可运行 {best}。请取消 KT_KERNEL_CPU_VARIANT，或查看：kt doctor",
+        "受内核级别限制：使用了 {tier}，而此 CPU 可运行 {best}。请取消 KT_KERNEL_CPU_VARIANT，或查看：kt doctor",
     ),
     "bench.limit_node": (
         "Limited by where memory lies: {note}",
@@ -214,7 +214,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "bench.no_text": ("an answer without text", "回答没有文本"),
     "bench.no_event": ("a line of the answer is not JSON: {line}", "回答中有一行不是 JSON：{line}"),
     "bench.resident": ("The server holds {size} of memory.", "服务占用 {size} 内存。"),
-    "bench.joules": ("The CPU packages used {joules} J.", "CPU 消耗 {joules} J。"),
+    "bench.joules": ("The CPU packages used {joules} J.", "各 CPU 封装共消耗 {joules} J。"),
     "bench.written": ("Written: {path}", "已写入：{path}"),
     "bench.a_failure": ("A request failed: {reason}", "一个请求失败：{reason}"),
     "bench.all_failed": (
@@ -225,6 +225,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{option} does not take {text}.\nExpected: numbers above 0 or ranges of them, separated by commas.\nFor example: {option} 128,512-1024",
         "{option} 不能为 {text}。\n应为大于 0 的数或其范围，以逗号分隔。\n例如：{option} 128,512-1024",
     ),
+    "bench.bad_depths": (
+        "--depth does not take {text}.\nExpected: numbers from 0, separated by commas.\nFor example: --depth 0,4096",
+        "--depth 不能为 {text}。\n应为不小于 0 的整数，以逗号分隔。\n例如：--depth 0,4096",
+    ),
+    "bench.connection": ("the connection broke: {reason}", "连接中断：{reason}"),
+    "bench.connection_lost": ("the server closed the connection", "服务关闭了连接"),
     "bench.bad_name": (
         "A run cannot be called {name}.\nNames have letters, digits, dots, dashes and underscores, and begin with a letter or digit.\nGive another --save.",
         "结果不能命名为 {name}。\n名称由字母、数字、点、连字符与下划线组成，并以字母或数字开头。\n请为 --save 换一个名称。",
@@ -232,6 +238,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "bench.no_run": (
         "There is no saved run called {name}.\nSaved: {known}.\nKeep one with: kt bench NAME --save {name}",
         "没有名为 {name} 的已保存结果。\n已保存：{known}。\n保存方法：kt bench NAME --save {name}",
+    ),
+    "bench.no_runs": (
+        "There is no saved run called {name}.\nNothing has been saved yet.\nKeep one with: kt bench NAME --save {name}",
+        "没有名为 {name} 的已保存结果。\n尚未保存过任何结果。\n保存方法：kt bench NAME --save {name}",
+    ),
+    "bench.no_run_file": (
+        "There is no file {path}.\nA name that ends in .json is a file of a run.\nCheck the path, or give the name of a saved run.",
+        "文件 {path} 不存在。\n以 .json 结尾的名称是结果的文件。\n请检查路径，或给出已保存结果的名称。",
     ),
     "bench.bad_run": (
         "{path} is not a saved run.\n{reason}\nMeasure again with --save.",

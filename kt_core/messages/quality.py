@@ -2,12 +2,37 @@
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "quality.no_file": (
-        "There is no file {path}.\nNothing is there.\nCheck the path.",
-        "文件 {path} 不存在。\n该处没有内容。\n请检查路径。",
+        "There is no file {path}.\nIt was to be read as text or questions.\nCheck the path.",
+        "文件 {path} 不存在。\n原要作为文本或选择题读取。\n请检查路径。",
     ),
     "quality.unreadable": (
         "{path} cannot be read as text.\n{reason}.\nChoose a UTF-8 file.",
         "无法将 {path} 作为文本读取。\n{reason}。\n请选择 UTF-8 文件。",
+    ),
+    "quality.no_utf8": ("The byte at {place} is not UTF-8", "第 {place} 字节不是 UTF-8"),
+    "quality.empty": ("It is empty", "文件为空"),
+    "quality.no_json": ("It is not JSON from character {column} on", "自第 {column} 个字符起不是 JSON"),
+    "quality.no_object": (
+        "It is not an object with question, choices and answer",
+        "它不是含 question、choices 与 answer 的对象",
+    ),
+    "quality.no_question": ("question is missing, or not a text", "缺少 question，或其不是文本"),
+    "quality.no_choices": (
+        "choices is missing, or not a list of at least {least}",
+        "缺少 choices，或其不是至少含 {least} 项的列表",
+    ),
+    "quality.odd_choice": (
+        "One of the choices is neither a text nor a number, or empty",
+        "choices 中有一项既非文本也非数字，或为空",
+    ),
+    "quality.same_choices": ("Two of the choices are the same", "choices 中有两项相同"),
+    "quality.no_answer": (
+        "answer is missing; it is a number from 0 to {last}, a letter from A to {letter}, or the choice itself",
+        "缺少 answer；应为 0 至 {last} 的整数、A 至 {letter} 的字母，或选项本身",
+    ),
+    "quality.odd_answer": (
+        "answer is none of the choices; it is a number from 0 to {last}, a letter from A to {letter}, or the choice itself",
+        "answer 不在选项之中；应为 0 至 {last} 的整数、A 至 {letter} 的字母，或选项本身",
     ),
     "quality.question": (
         "Line {line} of {path} is not a question.\n{reason}.\n"

@@ -54,8 +54,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "quant.threads": ("Threads to compute with; default: all cores", "计算线程数；默认为全部核心"),
     "quant.dry_run": (
-        "Show sizes, time and memory, and make nothing",
-        "显示大小、时间与内存，不生成任何内容",
+        "Show sizes, time and memory, and what is there already, and make nothing",
+        "显示大小、时间、内存以及已有的内容，不生成任何内容",
     ),
     "quant.yes": ("Do not ask for confirmation", "不询问确认"),
     "quant.needs": (
@@ -102,16 +102,29 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The output is not listed as {name}.\nAnother model has that name.\nIts folder runs as well.",
         "输出未以 {name} 列出。\n该名称已属于其他模型。\n仍可直接运行其文件夹。",
     ),
-    "quant.interrupted": (
-        "Interrupted. The same command goes on where it was.",
-        "已中断。再次运行同一命令会从中断处继续。",
+    "quant.interrupted": ("Interrupted. {again}", "已中断。{again}"),
+    "quant.goes_on": (
+        "The same command goes on with what is finished.",
+        "再次运行同一命令会在已完成的部分上继续。",
+    ),
+    "quant.begins_anew": (
+        "No layer was finished: the same command begins anew.",
+        "尚未完成任何一层：再次运行同一命令会重新开始。",
+    ),
+    "quant.would_go_on": (
+        "{done} of {total} layers are finished; the command goes on with the next one.",
+        "{total} 层中已完成 {done} 层；运行该命令会从下一层继续。",
+    ),
+    "quant.no_out": (
+        "--out is empty.\nIt names the folder to make.\nGive a folder, or leave --out out: then it is NAME-METHOD among the pulled models.",
+        "--out 为空。\n它指定要生成的文件夹。\n请给出文件夹，或去掉 --out：此时为已下载模型中的 NAME-METHOD。",
     ),
     "quant.ended": (
-        "The process that quantises ended with code {code}.\n{reason}\nThe same command goes on where it was. Log: {log}",
-        "量化进程已退出，退出码 {code}。\n{reason}\n再次运行同一命令会从中断处继续。日志：{log}",
+        "The process that quantises ended with code {code}.\n{reason}\n{again} Log: {log}",
+        "量化进程已退出，退出码 {code}。\n{reason}\n{again}日志：{log}",
     ),
     "quant.killed": (
-        "The process that quantises was ended by signal {signal}.\n{reason}\nThe same command goes on where it was. Log: {log}",
-        "量化进程被信号 {signal} 终止。\n{reason}\n再次运行同一命令会从中断处继续。日志：{log}",
+        "The process that quantises was ended by signal {signal}.\n{reason}\n{again} Log: {log}",
+        "量化进程被信号 {signal} 终止。\n{reason}\n{again}日志：{log}",
     ),
 }

@@ -35,8 +35,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{method} 不会改变 {model} 中的任何内容。\n其中没有该方法所处理的权重。\n请选择其他 --method 或 --only。",
     ),
     "quantise.text": (
-        "The text {path} cannot be read.\n{reason}\nGive a text file of some thousand words.",
-        "无法读取文本 {path}。\n{reason}\n请提供约数千词的文本文件。",
+        "The text {path} cannot be read.\n{reason}.\nGive a text file of some thousand words.",
+        "无法读取文本 {path}。\n{reason}。\n请提供约数千词的文本文件。",
     ),
     "quantise.no_text": (
         "The text has no tokens for {model}.\nImportance is collected by running a text through the model.\n"
@@ -61,8 +61,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "请选择用于 Hugging Face 文件夹的方法，如 --method int4。",
     ),
     "quantise.disk": (
-        "The output cannot be written.\n{folder}: {reason}.\nMake room or choose another --out; the same command goes on where it was.",
-        "无法写入输出。\n{folder}：{reason}。\n请腾出空间或选择其他 --out；再次运行同一命令会从中断处继续。",
+        "The output cannot be written.\n{folder}: {reason}.\nMake room or choose another --out; layers that are finished stay, and the same command goes on with them.",
+        "无法写入输出。\n{folder}：{reason}。\n请腾出空间或选择其他 --out；已完成的层会保留，再次运行同一命令会继续。",
     ),
     "quantise.disk_full": (
         "The output does not fit on the disk.\nIt needs {needed} more; {folder} has {free} free.\nMake room or choose another --out.",
@@ -72,13 +72,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The weight {tensor} cannot be quantised.\nIt has numbers that are not finite.\nDownload the model again.",
         "无法量化权重 {tensor}。\n其中含有非有限数。\n请重新下载模型。",
     ),
+    "quantise.too_large": (
+        "The weight {tensor} cannot become {method}.\nIts largest number is {largest}; the scales of {method} reach {most}.\n"
+        "Choose another --method, or another form for this weight with --override.",
+        "权重 {tensor} 无法转换为 {method}。\n其最大的数为 {largest}；{method} 的缩放系数最多到 {most}。\n"
+        "请选择其他 --method，或用 --override 为该权重选择其他形式。",
+    ),
     "quantise.broken_package": (
         "Quantising cannot start: a package is missing or broken.\n{reason}\nNext: kt doctor",
         "无法开始量化：某个软件包缺失或损坏。\n{reason}\n下一步：kt doctor",
     ),
     "quantise.failed": (
-        "Quantising failed.\n{reason}\nThe same command goes on where it was.",
-        "量化失败。\n{reason}\n再次运行同一命令会从中断处继续。",
+        "Quantising failed.\n{reason}\nLayers that are finished stay; the same command goes on with them.",
+        "量化失败。\n{reason}\n已完成的层会保留；再次运行同一命令会继续。",
     ),
     "quantise.stage": ("Writing", "写入"),
 }

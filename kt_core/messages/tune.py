@@ -19,12 +19,21 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "tune.unknown": ("Nothing was found for {name} on this machine.", "本机没有为 {name} 找到过设置。"),
     "tune.stage": ("Trials", "试验"),
     "tune.stage_again": ("Measuring the fastest again", "复测最快的设置"),
+    "tune.searched": ("Search, one trial for each row:", "搜索，每行一次试验："),
+    "tune.again": (
+        "Measured again, the plan's own settings and the fastest in turn; this decides:",
+        "复测，计划自身的设置与最快的设置交替进行；以此为准：",
+    ),
     "tune.column_settings": ("SETTINGS", "设置"),
     "tune.column_score": ("SCORE", "得分"),
     "tune.plans_own": ("the plan's own", "计划自身"),
     "tune.found": (
         "{name} is {gain} times as fast with {settings}. kt run takes these from now on.",
         "{name} 采用 {settings} 时速度为原来的 {gain} 倍。此后 kt run 将采用这些设置。",
+    ),
+    "tune.not_confirmed": (
+        "The fastest settings of the search were not faster every time: {name} keeps the plan's own.",
+        "搜索中最快的设置并非每次都更快：{name} 保留计划自身的设置。",
     ),
     "tune.default": (
         "Nothing is faster than the plan's own settings for {name}.",

@@ -7,11 +7,14 @@ from typing import Any
 
 from kt_core import paths
 from kt_core.errors import BadData, NotFound
+from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan
 
 DEFAULT_TOKENS = 2048
 DEFAULT_WINDOW = 512
 LEAST_WINDOW = 16
+LEAST_CHOICES = 2  # one alone is always right
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SETTINGS = ("threads", "pools", "tier", "kv_dtype")
 
 
@@ -29,11 +32,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Job:
-    """`subjects` in order; with `versus` the first one is what the others are compared with."""
+    """`subjects` in order; with `versus` the first one is what the others are compared with. A text, questions, or both."""
 
     subjects: tuple[Subject, ...]
     versus: bool
-    text: str  # a file
+    text: str = ""  # a file; "": none
     questions: str = ""  # a file of multiple choice; "": none
     tokens: int = DEFAULT_TOKENS
     window: int = DEFAULT_WINDOW
@@ -67,35 +70,72 @@ def read_text(path: Path) -> str:
         text = paths.text(path)
     except FileNotFoundError:
         raise NotFound("quality.no_file", path=path) from None
-    except (OSError, ValueError) as error:
-        raise BadData("quality.unreadable", path=path, reason=error) from None
+    except OSError as error:
+        raise BadData("quality.unreadable", path=path, reason=error.strerror or error) from None
+    except UnicodeDecodeError as error:
+        raise BadData("quality.unreadable", path=path, reason=t("quality.no_utf8", place=error.start)) from None
     if not text.strip():
-        raise BadData("quality.unreadable", path=path, reason="0 tokens")
+        raise BadData("quality.unreadable", path=path, reason=t("quality.empty"))
     return text
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
     """Of JSON lines with `question`, `choices` and `answer`: the right choice's index, its letter or its text.
 
-    Raises NotFound, and BadData with the number of the first line that is none.
+    Raises NotFound, and BadData with the number of the first line that is none and what is expected there.
     """
     found = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            found.append(_question(json.loads(line)))
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise BadData(
-                "quality.question", path=path, line=number, reason=f"{type(error).__name__}: {error}"
-            ) from None
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # JSON may hold the other characters that end lines
+        if line.strip():
+            try:
+                found.append(_question(_parsed(line)))
+            except _Odd as odd:
+                raise BadData("quality.question", path=path, line=number, reason=t(odd.key, **odd.numbers)) from None
     return tuple(found)
 
 
+class _Odd(Exception):
+    """What is wrong with a line: a message's key and its numbers."""
+
+    def __init__(self, key: str, **numbers: int | str) -> None:
+        super().__init__(key)
+        self.key, self.numbers = key, numbers
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise _Odd("quality.no_json", column=error.colno) from None
+    except (ValueError, RecursionError):  # a number of more digits than Python reads, or too deep
+        raise _Odd("quality.no_json", column=1) from None
+    if not isinstance(fields, dict):
+        raise _Odd("quality.no_object")
+    return fields
+
+
 def _question(fields: dict[str, Any]) -> Question:
-    choices = tuple(str(choice) for choice in fields["choices"])
-    answer = fields["answer"]
-    if isinstance(answer, str):
-        answer = choices.index(answer) if answer in choices else "ABCDEFGHIJ".index(answer)
-    choices[answer]
-    return Question(str(fields["question"]), choices, int(answer))
+    question, choices = fields.get("question"), fields.get("choices")
+    if not isinstance(question, str) or not question.strip():
+        raise _Odd("quality.no_question")
+    if not isinstance(choices, list) or len(choices) < LEAST_CHOICES:
+        raise _Odd("quality.no_choices", least=LEAST_CHOICES)
+    if not all(type(choice) in (str, int, float) and str(choice).strip() for choice in choices):
+        raise _Odd("quality.odd_choice")
+    words = tuple(map(str, choices))
+    if len({word.strip() for word in words}) < len(words):
+        raise _Odd("quality.same_choices")
+    return Question(question, words, _answer(fields.get("answer"), words))
+
+
+def _answer(answer: object, choices: tuple[str, ...]) -> int:
+    """The index of the right choice. A text is looked for among the choices before it is taken for a letter."""
+    last = len(choices) - 1
+    if isinstance(answer, str) and answer in choices:
+        return choices.index(answer)
+    if isinstance(answer, str) and len(answer) == 1 and answer in LETTERS[: len(choices)]:
+        return LETTERS.index(answer)
+    if type(answer) is int and 0 <= answer <= last:
+        return answer
+    key = "quality.no_answer" if answer is None else "quality.odd_answer"
+    raise _Odd(key, last=last, letter=LETTERS[min(last, len(LETTERS) - 1)])

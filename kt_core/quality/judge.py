@@ -16,7 +16,7 @@ import torch
 from kt_core import paths
 from kt_core.errors import UsageError
 from kt_core.quality.job import Job, Question, read_questions, read_text
-from kt_core.quality.model import Model
+from kt_core.quality.model import Model, encoded, tokenizer_of
 from kt_core.types import Progress
 
 LAYER_TOKENS = 128  # whose way through the layers is compared
@@ -27,7 +27,6 @@ class Reference:
     """The first subject's side: log-probabilities [tokens, vocab] and layers' inputs and outputs [layers, tokens, hidden]."""
 
     folder: Path
-    ids: list[int] = field(default_factory=list)
     distributions: np.memmap[Any, np.dtype[np.float32]] | None = None
     layers: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
@@ -35,39 +34,46 @@ class Reference:
 def rows(job: Job, progress: Progress) -> Iterator[dict[str, Any]]:
     """A row for each subject, as soon as it is there.
 
-    name, bytes, perplexity, prefill and decode (tokens/s), accuracy where there are questions; compared with the first:
-    kl_divergence (mean, in nats) and kl_p99, top1 (share of equal first choices), layer_error (mean and worst relative
-    error of a layer's output for the reference's input) and layer_errors. Raises UsageError for a text that is too short
-    or read as other tokens.
+    name, bytes, accuracy where there are questions; of a text perplexity, prefill and decode (tokens/s), and compared with
+    the first: kl_divergence (mean, in nats) and kl_p99, top1 (share of equal first choices), layer_error (mean and worst
+    relative error of a layer's output for the reference's input) and layer_errors. Raises, before any model is loaded,
+    UsageError for a text that is too short or that the models read as different tokens.
     """
-    text = read_text(Path(job.text))
+    progress("tokenizer", 0, 1, "")
+    texts = _texts(job) if job.text else [[] for _ in job.subjects]
     questions = read_questions(Path(job.questions)) if job.questions else ()
     cache = paths.cache_dir()  # what lies in /tmp may be in memory
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="quality-", dir=cache) as folder:
         reference = Reference(Path(folder)) if job.versus else None
-        for subject in job.subjects:
+        for subject, ids in zip(job.subjects, texts, strict=True):
             model = Model(subject, job.window, progress)
-            ids = _ids(model, text, job)
             row = {"name": subject.files.name, "bytes": sum(Path(file).stat().st_size for file in subject.files.files)}
-            row |= _text_figures(model, ids, job, reference, progress)
-            if reference is not None:
+            if ids:
+                row |= _text_figures(model, ids, job, reference, progress)
+            if ids and reference is not None:
                 row |= _layer_figures(model, ids, reference)
-                reference.ids = ids
-            row |= _speed(model, ids, job.window)
+            if ids:
+                row |= _speed(model, ids, job.window)
             if questions:
                 row["accuracy"] = _accuracy(model, questions, job.window)
             yield row
             del model
 
 
-def _ids(model: Model, text: str, job: Job) -> list[int]:
-    """Tokens of the text in whole windows."""
-    ids = model.ids(text[: 16 * job.tokens])[: job.tokens]
-    whole = len(ids) // job.window * job.window
-    if not whole:
-        raise UsageError("quality.short", path=job.text, tokens=len(ids), window=job.window)
-    return ids[:whole]
+def _texts(job: Job) -> list[list[int]]:
+    """The text in whole windows as each subject's tokens, by the tokenizers alone."""
+    text = read_text(Path(job.text))[: 16 * job.tokens]
+    found = []
+    for subject in job.subjects:
+        ids = encoded(tokenizer_of(subject), text)[: job.tokens]
+        whole = len(ids) // job.window * job.window
+        if not whole:
+            raise UsageError("quality.short", path=job.text, tokens=len(ids), window=job.window)
+        found.append(ids[:whole])
+    if job.versus and any(ids != found[0] for ids in found):
+        raise UsageError("quality.other_tokens", path=job.text)
+    return found
 
 
 def _text_figures(
@@ -75,8 +81,6 @@ def _text_figures(
 ) -> dict[str, Any]:
     """Perplexity, and how far the distributions are from the reference's, which a first subject lays down."""
     stored = reference.distributions if reference else None
-    if stored is not None and reference is not None and ids != reference.ids:
-        raise UsageError("quality.other_tokens", path=job.text)
     surprises, divergences, equal, at = 0.0, [], 0, 0
     for first in range(0, len(ids), job.window):
         progress("evaluate", first, len(ids), "tokens")
@@ -144,8 +148,9 @@ def _accuracy(model: Model, questions: Sequence[Question], window: int) -> float
 
 
 def _score(model: Model, question: str, choice: str, window: int) -> float:
-    before = model.ids(question)
-    ids = [*before, *model.ids(" " + choice.strip())][-window:]
-    count = len(ids) - len(before)
-    found = torch.cat(list(model.log_probabilities(ids)))[-count - 1 : -1]
-    return float(found.gather(1, torch.tensor(ids[-count:])[:, None]).mean())
+    """Mean log-probability of the choice's tokens behind the question, whose beginning is left out where both are longer than a
+    window."""
+    ids = encoded(model.tokenizer, " " + choice.strip())[: window - 1]
+    before = encoded(model.tokenizer, question)[len(ids) - window :]
+    found = torch.cat(list(model.log_probabilities([*before, *ids])))[-len(ids) - 1 : -1]
+    return float(found.gather(1, torch.tensor(ids)[:, None]).mean())

@@ -27,6 +27,18 @@ DECODED = 32  # tokens that the speed of decoding is measured with
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
+def tokenizer_of(subject: Subject) -> Any:
+    """The subject's tokenizer, without its weights. Raises what reading it raises."""
+    header = gguf.read_model(subject.files.path) if subject.files.format == "gguf" else None
+    return load_tokenizer(subject.files, header)
+
+
+def encoded(tokenizer: Any, text: str) -> list[int]:
+    """The text's tokens, without any that the tokenizer would put around them."""
+    found: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return found
+
+
 class Model:
     """A subject's weights, tokenizer and runner for texts of at most `context` tokens."""
 
@@ -36,18 +48,13 @@ class Model:
             os.environ.setdefault("KT_KERNEL_CPU_VARIANT", str(settings["tier"]))
         kernels.set_pools(settings["pools"])
         torch.set_num_threads(int(settings["threads"]))
-        header = gguf.read_model(subject.files.path) if subject.files.format == "gguf" else None
-        self.tokenizer = load_tokenizer(subject.files, header)
-        self.module = build(open_weights(subject.files, header), progress)
+        self.tokenizer = tokenizer_of(subject)
+        self.module = build(open_weights(subject.files), progress)
         try_out(self.module)  # raises BadData for one that computes no numbers
         self.runner = runner_for(self.module, context, _DTYPES[settings["kv_dtype"]])
         self._pages = -(-context // self.runner.page)
         self.runner.allocate(self._pages)
         self._numbers = itertools.count()
-
-    def ids(self, text: str) -> list[int]:
-        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return found
 
     def log_probabilities(self, ids: Sequence[int]) -> Iterator[torch.Tensor]:
         """float32 [rows, vocab] of what follows each token of a text, some rows at a time."""

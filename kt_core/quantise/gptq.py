@@ -23,11 +23,11 @@ from kt_core.operators.experts import Experts
 from kt_core.operators.linear import Linear
 from kt_core.quantise.columns import Curvature
 from kt_core.quantise.importance import hidden, listen, scaled
+from kt_core.quantise.job import INPUTS
 from kt_core.types import ModelFiles, Progress
 from kt_core.weights import Weights
 
 FEW = 64.0
-INDEX = "index.json"  # written last: with it the inputs are whole
 AT_ONCE = 4096  # rows of a product, as float32
 
 
@@ -123,7 +123,7 @@ def of(files: ModelFiles, identity: str, text: Path, folder: Path, threads: int,
     content = text.read_bytes()
     wanted = hashlib.sha256(identity.encode() + content).hexdigest()
     try:
-        known = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        known = json.loads((folder / INPUTS).read_text(encoding="utf-8"))
         if known["of"] != wanted:
             raise ValueError(wanted)
     except (OSError, ValueError, KeyError):
@@ -142,7 +142,7 @@ def _collected(
         writer = _Writer(folder)
         listen(files, text, threads, progress, writer.heard)
         content = {"of": wanted, "places": {place: vars(rows) for place, rows in writer.places.items()}}
-        (folder / INDEX).write_text(json.dumps(content), encoding="utf-8")
+        (folder / INPUTS).write_text(json.dumps(content), encoding="utf-8")
     except OSError as error:
         raise KTError("quantise.disk", folder=folder, reason=error.strerror or error) from error
     return content

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from kt_core.errors import UsageError
@@ -17,6 +18,8 @@ COMPENSATED = ("int4", "int8", *EXPERTS_ONLY)  # methods that GPTQ rounds for
 METHODS = (*FOLDERS, *EXPERTS_ONLY, *GGUF)
 TYPES = ("Q4_K", "Q5_K", "Q6_K", "IQ4_K", "Q8_0", "Q4_1", "Q5_1", "BF16", "F32")  # of single tensors in a GGUF file
 KEEP = "keep"
+JOURNAL = "journal.json"  # in the unfinished folder: how much is on the disk
+INPUTS = "index.json"  # of GPTQ's inputs, written last: with it they are whole
 GROUPS = (32, 64, 128)
 ALL, EXPERTS, OTHER = "all", "experts", "other"
 ONLY = (ALL, EXPERTS, OTHER)
@@ -64,9 +67,34 @@ class Job:
         return cls(**fields | {"model": files, "overrides": overrides})
 
 
+def unfinished(out: Path) -> Path:
+    """The folder beside `out` that it is written into; lists of models leave hidden ones out."""
+    return out.with_name(f".{out.name}.partial")
+
+
+def inputs_of(out: Path) -> Path:
+    """The folder beside `out` that holds what a text puts into each weight, while GPTQ works."""
+    return out.with_name(f".{out.name}.inputs")
+
+
+def begun(out: Path) -> bool:
+    """Whether an earlier run left what the same command goes on with: a layer of the output, or a text's inputs for GPTQ."""
+    try:
+        journal = json.loads((unfinished(out) / JOURNAL).read_text(encoding="utf-8"))
+        done = bool(journal["done"])
+    except (OSError, ValueError, KeyError, TypeError):
+        done = False
+    return done or (inputs_of(out) / INPUTS).is_file()
+
+
+def exists(out: str) -> bool:
+    """Whether something is there, a link to nothing included."""
+    return os.path.lexists(out)
+
+
 def check_new(out: str) -> None:
     """Raises UsageError when something is there already."""
-    if os.path.lexists(out):
+    if exists(out):
         raise UsageError("quantise.exists", out=out)
 
 

@@ -17,11 +17,11 @@ from kt_core.errors import BadData, UsageError
 from kt_core.models.storage import bits
 from kt_core.quantise import folder, methods, scheme
 from kt_core.quantise.columns import Curvature
-from kt_core.quantise.job import Job, check_new
+from kt_core.quantise.job import Job, check_new, exists, inputs_of, unfinished
 from kt_core.quantise.layout import Layout, Piece
 from kt_core.quantise.methods import Scheme
 from kt_core.quantise.source import Source, open_source
-from kt_core.quantise.write import AT_ONCE, check_disk, claimed, unfinished, write
+from kt_core.quantise.write import AT_ONCE, check_disk, claimed, finished, write
 from kt_core.types import Progress
 
 LABEL = 1  # version of kt.json
@@ -50,8 +50,9 @@ class Prepared:
 
 def prepare(job: Job) -> Prepared:
     """Read headers and decide; nothing is written. Raises what opening a checkpoint raises, UsageError when nothing is to
-    be done."""
-    check_new(job.out)
+    be done or the output is there."""
+    if not job.dry_run:  # which says so beside its figures
+        check_new(job.out)
     source = open_source(job.model, job.gguf)
     identity = _identity(source)
     label = _label(job, identity)
@@ -93,8 +94,7 @@ def _run(prepared: Prepared, out: Path, progress: Progress) -> None:
     if job.gptq:
         from kt_core.quantise import gptq  # with transformers, whose import takes seconds
 
-        folder = out.with_name(f".{out.name}.inputs")
-        inputs = gptq.of(job.model, prepared.checkpoint, Path(job.gptq), folder, job.threads, progress)
+        inputs = gptq.of(job.model, prepared.checkpoint, Path(job.gptq), inputs_of(out), job.threads, progress)
         write(*place, inputs.find, COMPENSATED_AT_ONCE)
         inputs.remove()
     elif job.importance:
@@ -108,9 +108,12 @@ def _run(prepared: Prepared, out: Path, progress: Progress) -> None:
 
 def figures(prepared: Prepared) -> dict[str, Any]:
     """What the job would do: `rows` (form before, form after, weights, bytes before and after), and the sums with seconds
-    and peak memory that are expected. Raises DoesNotFit when the disk is too full."""
+    and peak memory that are expected; `exists`: the output is there, so that the job is refused; `finished`: of how many of its
+    `groups` an earlier run of the same job is on the disk, with which it goes on. Raises DoesNotFit when the disk is too full."""
     job, layout = prepared.job, prepared.layout
-    check_disk(layout, unfinished(Path(job.out)))
+    there = exists(job.out)
+    if not there:
+        check_disk(layout, unfinished(Path(job.out)))
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for piece in layout.pieces:
         key = piece.weight.format, _form(piece)
@@ -127,6 +130,9 @@ def figures(prepared: Prepared) -> dict[str, Any]:
         "seconds": _seconds(prepared, before),
         "memory": _memory(prepared),
         "threads": job.threads,
+        "exists": there,
+        "finished": 0 if there else finished(layout, unfinished(Path(job.out)), prepared.identity),
+        "groups": sum(len(file.groups) for file in layout.files),
     }
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 from kt_core.formats import FORMATS
 from kt_core.quantise.job import ALL, EXPERTS, KEEP, OTHER, TYPES, Job, Override
-from kt_core.quantise.methods import Scheme
-from kt_core.quantise.methods.fp8 import BLOCK
+from kt_core.quantise.methods import Scheme, fp8
 from kt_core.quantise.source import OUTSIDE, Weight, is_plain
 
 GROUP = 32  # what kernels take: rows of a multiple of it
@@ -27,11 +26,12 @@ _SENSITIVE = re.compile(r"\.(attn_v|ffn_down|ffn_down_exps|ffn_down_shexp)\.weig
 def of_folder(weight: Weight, job: Job) -> Scheme | None:
     """The scheme of a weight in a Hugging Face folder; None for what stays in its stored form.
 
-    A quantised weight that no method takes becomes bfloat16: a folder has one way of describing what is quantised.
+    A quantised weight that no method takes keeps its FP8 numbers and scales; of any other form it becomes bfloat16: a folder
+    has one way of describing what is quantised.
     """
-    kept = None if is_plain(weight.format) else Scheme("bf16")
+    kept = None if is_plain(weight.format) else fp8.same(weight.format, weight.rows, weight.cols) or Scheme("bf16")
     if not weight.name.endswith(".weight") or len(weight.shape) != 2:
-        return kept
+        return None if is_plain(weight.format) else Scheme("bf16")
     method, group = job.method if weight.part in _PARTS[job.only] else KEEP, job.group
     for override in job.overrides:
         if _rules(override, weight, gguf=False):
@@ -45,7 +45,8 @@ def of_folder(weight: Weight, job: Job) -> Scheme | None:
         size = next(size for size in (group, 64, 32) if size <= group and weight.cols % size == 0)
         return Scheme("int4", size, job.zero_point)
     if method == "fp8":
-        return Scheme("fp8", BLOCK if weight.rows % BLOCK == weight.cols % BLOCK == 0 else 0)
+        same = fp8.same(weight.format, weight.rows, weight.cols)
+        return same or Scheme("fp8", fp8.BLOCK if weight.rows % fp8.BLOCK == weight.cols % fp8.BLOCK == 0 else 0)
     return Scheme(method)
 
 

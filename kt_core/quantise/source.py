@@ -76,7 +76,8 @@ class Source:
 def open_source(files: ModelFiles, to_gguf: bool) -> Source:
     """The weights of a checkpoint, with the names of a GGUF file or of a Hugging Face folder.
 
-    Raises what opening weights raises, and Unsupported for a family that has no GGUF form here.
+    Raises what opening weights raises, BadData for a tensor that is missing or has another shape than the model's, and
+    Unsupported for a family that has no GGUF form here.
     """
     header = gguf.read_model(files.path) if files.format == "gguf" else None
     if header is not None:
@@ -90,6 +91,9 @@ def open_source(files: ModelFiles, to_gguf: bool) -> Source:
 
             families.architecture(config)
             config = model_config(config, files.path).to_dict()
+    from kt_core.quantise import whole  # with transformers, whose import takes seconds
+
+    whole.check(files, header)
     stored = Weights(tensors, names.as_stored(tensors), config, files.path)
     layers = int(config.get("text_config", config).get("num_hidden_layers", 0))
     made = _Maker(stored, config, layers)

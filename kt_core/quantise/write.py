@@ -7,6 +7,7 @@ disk; it is written after their bytes are, so what it names survives a kill and 
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,14 +25,15 @@ from kt_core.messages import t
 from kt_core.quantise import methods
 from kt_core.quantise.ahead import Ahead
 from kt_core.quantise.columns import Curvature
+from kt_core.quantise.job import JOURNAL, unfinished
 from kt_core.quantise.layout import File, Layout, Piece
+from kt_core.quantise.methods import fp8
 from kt_core.quantise.source import Floats, Source, floats
 from kt_core.types import Progress
 from kt_core.weights import Matrix
 from kt_core.weights.quantized import COLUMN_MAJOR
 
 AT_ONCE = 1 << 18  # weights that a thread takes at a time: 1 MB as float32, which stays in a core's cache
-JOURNAL = "journal.json"
 _EXPONENTS = {"BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00), "F32": ("<u4", 0x7F800000)}  # of numbers that are copied
 Bytes = npt.NDArray[np.uint8]
 # (place of a matrix, row) -> how much an error of each column counts, alone or beside others'; see importance.Importance.find
@@ -95,6 +97,7 @@ def claimed(out: Path) -> Iterator[None]:
     Raises UsageError where somebody does, KTError when the disk refuses.
     """
     partial = unfinished(out)
+    made = [folder for folder in partial.parents if not folder.exists()]
     try:
         partial.mkdir(parents=True, exist_ok=True)
         folder = os.open(partial, os.O_RDONLY)
@@ -106,7 +109,8 @@ def claimed(out: Path) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):  # there is something in it, or it has become the output
-                partial.rmdir()
+                for place in (partial, *made):
+                    place.rmdir()
     finally:
         os.close(folder)
 
@@ -116,11 +120,6 @@ def _lock(folder: int, out: Path) -> None:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UsageError("quantise.busy", out=out) from error
-
-
-def unfinished(out: Path) -> Path:
-    """The folder beside `out` that it is written into; lists of models leave hidden ones out."""
-    return out.with_name(f".{out.name}.partial")
 
 
 def check_disk(layout: Layout, partial: Path) -> None:
@@ -136,18 +135,22 @@ def gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
 
 
-def _resumed(layout: Layout, partial: Path, identity: str) -> int:
-    """How many groups are there already; without any, the folder is emptied."""
-    plan = _digest(layout, identity)
+def finished(layout: Layout, partial: Path, identity: str) -> int:
+    """How many groups of this very output an earlier run brought to the disk."""
     try:
         journal = json.loads((partial / JOURNAL).read_text(encoding="utf-8"))
-        if journal["plan"] == plan and type(journal["done"]) is int and _whole(layout, partial, journal["done"]):
-            return int(journal["done"])
+        done, same = journal["done"], journal["plan"] == _digest(layout, identity)
+        return int(done) if same and type(done) is int and _whole(layout, partial, done) else 0
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    for path in partial.iterdir():
+        return 0
+
+
+def _resumed(layout: Layout, partial: Path, identity: str) -> int:
+    """The same; without any, the folder is emptied."""
+    done = finished(layout, partial, identity)
+    for path in partial.iterdir() if not done else ():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return 0
+    return done
 
 
 def _whole(layout: Layout, partial: Path, done: int) -> bool:
@@ -302,13 +305,23 @@ def made(task: Task, find: Find) -> tuple[Bytes, ...]:
         if matrix.format in _EXPONENTS and _any_not_finite(rows, *_EXPONENTS[matrix.format]):
             raise BadData("quantise.not_finite", tensor=weight.name)
         return (rows,)
+    if fp8.same(matrix.format, weight.rows, weight.cols) == scheme and (
+        same := fp8.stored(matrix, task.first, task.count)
+    ):
+        return same
     values = floats(matrix, task.first, task.count)
     if weight.order is not None:
         order = weight.order()
         values = values[:, order] if len(weight.shape) == 1 else values[order]
-    if not np.isfinite(values.sum()) and not np.isfinite(values).all():  # a sum of large numbers may overflow
-        raise BadData("quantise.not_finite", tensor=weight.name)
     method, known, values = methods.find(scheme.method), find(task.place, task.first), np.ascontiguousarray(values)
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))  # NaN where one is
+    if not math.isfinite(largest):
+        raise BadData("quantise.not_finite", tensor=weight.name)
+    if largest > method.LARGEST:
+        most = f"{method.LARGEST:.3g}"
+        raise BadData(
+            "quantise.too_large", tensor=weight.name, method=scheme.method, largest=f"{largest:.3g}", most=most
+        )
     if isinstance(known, Curvature):
         if len(known.diagonal) == matrix.cols and hasattr(method, "compensated"):
             compensated: tuple[Bytes, ...] = method.compensated(values, scheme, known)

@@ -8,7 +8,7 @@ SMOOTH = 0.9  # weight of the past in the smoothed curve
 
 
 def draw(points: list[tuple[int, float]], file: Path) -> None:
-    """Loss by step, as it was and smoothed, as a PNG."""
+    """Loss (nats a token) by step, as it was and smoothed, as a PNG."""
     figure = Figure(figsize=(8, 5), dpi=120)
     axes = figure.add_subplot()
     steps = [step for step, _ in points]
@@ -18,7 +18,8 @@ def draw(points: list[tuple[int, float]], file: Path) -> None:
         smooth.append(SMOOTH * smooth[-1] + (1 - SMOOTH) * loss)
     axes.plot(steps, losses, alpha=0.4, label="loss")
     axes.plot(steps, smooth, label="smoothed")
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss")
+    axes.set_title("Training loss")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("loss (nats a token)")
     axes.legend()
     figure.savefig(file)

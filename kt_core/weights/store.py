@@ -97,6 +97,14 @@ class Weights:
             raise NotFound("weights.no_expert", prefix=shown(prefix), index=index, part=shown(part), count=len(experts))
         return self._two_dimensions(f"{prefix}.{index}.{part}", experts[index][part])
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a parameter that is stored as one. Raises NotFound."""
+        return self._find(name).shape
+
+    def expert_shapes(self, prefix: str, index: int) -> dict[str, tuple[int, ...]]:
+        """Part -> shape of one expert's matrices. Raises KeyError and IndexError."""
+        return {part: rows.shape for part, rows in self._experts[prefix][index].items()}
+
     def place(self, name: str) -> str:
         """Where in the checkpoint a parameter begins: names.Rows.place. Raises NotFound."""
         return self._find(name).place

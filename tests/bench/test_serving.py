@@ -1,12 +1,16 @@
 """`kt bench`: requests of known lengths, figures of their times, the named limit, saved runs, reports."""
 
 import argparse
+import asyncio
 import csv
 import json
 import os
 import random
+import re
+import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +21,18 @@ import pytest
 from timed_server import TimedServer
 
 from kt_cli import bench_report
-from kt_core.bench.serving import Case, Conditions, Sample, Server, energy, likely_limit, parse_lengths, saved, summary
+from kt_core.bench.serving import (
+    Case,
+    Conditions,
+    Sample,
+    Server,
+    energy,
+    likely_limit,
+    parse_lengths,
+    plot,
+    saved,
+    summary,
+)
 from kt_core.bench.serving.figures import PERCENTS, percentile
 from kt_core.bench.serving.workload import Length, words
 from kt_core.errors import BadData, KTError, NotFound, UsageError
@@ -226,7 +241,23 @@ def test_an_outside_clock_and_another_generator_agree() -> None:
     assert min(ratios) <= 0.03
 
 
+def test_a_connection_that_breaks_is_told_in_words() -> None:
+    """Not by the names of a library's classes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=lambda: [listening.accept()[0].close() for _ in range(2)], daemon=True).start()
+        server = Server(f"http://127.0.0.1:{listening.getsockname()[1]}", "tiny")
+
+        async def asked() -> Sample:
+            async with server._client() as client:
+                return await server._ask(client, "words", 1)
+
+        error = asyncio.run(asked()).error
+    assert "connection" in error and not re.search(r"[a-z]Error|httpx", error)
+
+
 def test_saved_runs(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"called new\. Nothing has been saved yet\. Keep one"):
+        saved.load("new")
     row = {"prompt": "8", "output": "4", "concurrency": 1, "depth": 0, **dict.fromkeys(saved.FIGURES, 10.0)}
     saved.save("old", {"rows": [row]})
     assert saved.names() == ["old"]
@@ -236,7 +267,7 @@ def test_saved_runs(tmp_path: Path) -> None:
     for name in ("../x", "", "a/b", ".hidden"):
         with pytest.raises(UsageError):
             saved.save(name, {"rows": []})
-    with pytest.raises(NotFound, match="old"):
+    with pytest.raises(NotFound, match=r"Saved: old\."):
         saved.load("new")
     lacking = {name: value for name, value in row.items() if name != "prefill_rate"}
     rows = [json.dumps({"version": 1, "rows": [one]}) for one in (lacking, {**row, "prefill_rate": "fast"}, "x")]
@@ -250,8 +281,25 @@ def test_saved_runs(tmp_path: Path) -> None:
         '{"version": 9, "rows": []}',
     ):
         (saved.folder() / "bad.json").write_text(text)
-        with pytest.raises(BadData):
+        with pytest.raises(BadData) as refused:
             saved.load("bad")
+        assert "'" not in str(refused.value)  # a missing key's repr is no reason
+
+
+def test_a_picture_names_its_axes_with_units(tmp_path: Path) -> None:
+    """As text: an SVG whose letters are not drawn as paths."""
+    matplotlib = pytest.importorskip("matplotlib")
+    figures = {f"{name}_p{percent}": 0.1 for name in ("first_token", "between_tokens") for percent in (50, 99)}
+    rates = dict.fromkeys(("prefill_rate", "decode_rate", "output_rate"), 10.0)
+    row = {"prompt": "8", "output": "4", "concurrency": 1, "depth": 0, **figures, **rates}
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        drawn = plot.write(tmp_path / "a.svg", [row, row], bench_report.axes("tiny")).read_text()
+    for text in (
+        *("tiny: speed as clients see it", "Rates", "Times", "rate (tokens a second)", "time (milliseconds)"),
+        *("prompt + output tokens, x requests at once,", "@ tokens in the cache before"),
+    ):
+        assert f">{text}<" in drawn, text
+    assert drawn.count(">prompt + output tokens") == 2
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -283,6 +331,7 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (("--prompt", "0"), 2, "--prompt does not take 0"),
         (("--depth", "-1"), 2, "--depth"),
+        (("--depth", "0,1-2"), 2, "numbers from 0"),
         (("--compare", "none"), 4, "no saved run called none"),
         (("--plot", "x.txt"), 2, "no picture"),
         (("--plot", "none/x.png"), 4, "does not exist"),

@@ -3,6 +3,10 @@
 import itertools
 import json
 import random
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from kt_cli import launch, output
 from kt_cli.commands import tune
 from kt_cli.main import main
 from kt_core.bench import tuned
-from kt_core.bench.serving.search import Settings, best, search
+from kt_core.bench.serving.search import Repeat, Settings, Trial, best, search
 from kt_core.errors import DoesNotFit
 from kt_core.machine import probe
 from kt_core.types import Decision, ModelFiles, ModelSpec, Node, Plan, ServerSettings
@@ -154,8 +158,73 @@ def test_the_command(
     data = run(["tune", "tiny"], capsys)
     assert data["settings"] == ({"max_running": 16} if kept else {})
     assert data["gain"] == pytest.approx(gain if kept else 1.0)
+    assert [(repeat["default"]["decode"], repeat["fastest"]["decode"]) for repeat in data["repeats"]] == [
+        (10, pytest.approx(10 * gain))
+    ] * tune.REPEATS
     found = tuned.find(probe(), model)
-    assert found is not None and found.settings == data["settings"]
+    assert found is not None and found.settings == data["settings"] and found.repeats == data["repeats"]
+
+
+def test_the_report_shows_what_decided(model: ModelFiles) -> None:
+    def rates(decode: float) -> dict[str, float]:
+        return {"prefill": 100.0, "decode": decode, "together": 50.0}
+
+    trials = [Trial({}, 1.0, rates(10.0)), Trial({"threads": 3}, 1.5, rates(33.3))]
+    again = [Repeat(rates(10.1), rates(12.2), 1.21), Repeat(rates(10.3), rates(9.9), 0.99)]
+    shown = tune._text(model, trials, again, {}, 1.0)
+    for figure in ("33.3", "10.1", "12.2", "1.21", "10.3", "9.9", "0.99"):
+        assert figure in shown
+    assert shown.index("33.3") < shown.index("Measured again") < shown.index("12.2")
+    assert shown.endswith("tiny keeps the plan's own.")
+    kept = tune._text(model, trials, again[:1], {"threads": 3}, 1.21)
+    assert kept.endswith("1.21 times as fast with threads=3. kt run takes these from now on.")
+    assert "Measured again" not in tune._text(model, trials[:1], [], {}, 1.0)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 1), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("moment", ["trial", "stop"])
+def test_a_signal_ends_the_search_whatever_trial_runs(
+    number: signal.Signals, code: int, moment: str, tmp_path: Path
+) -> None:
+    """After a first trial, whose server is gone: while a second one is measured, and while its server, which takes its time, ends."""
+    deaf = "signal.signal(signal.SIGTERM, lambda *_: None)" if moment == "stop" else "pass"
+    server = f"import signal, time; {deaf}; print('up', flush=True); time.sleep(60)"
+    program = f"""
+import sys, time
+from kt_cli import launch
+from kt_cli.commands import tune
+from kt_core.types import ModelFiles
+launch.files_of = lambda name, **_: ModelFiles("tiny", "/tiny.gguf", "gguf", ())
+tune.knobs = lambda *_, **__: {{"threads": list(range(100))}}
+launch.make_plan = lambda *_, **__: None
+trials = []
+
+def rates(files, settings, repeats):
+    trials.append(settings)
+    second = len(trials) > 1
+    with launch.running([sys.executable, "-c", {server!r} if second else "pass"], "trial") as child:
+        if second:
+            while "up" not in child.log.read_text():
+                time.sleep(0.02)
+            print("ready", flush=True)
+            time.sleep(60 if {moment == "trial"} else 0)
+    print("next", flush=True)
+    return {{"prefill": 1.0, "decode": 1.0, "together": 1.0}}
+
+tune._rates = rates
+from kt_cli.main import main
+main(["tune", "tiny"])
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline().strip() for _ in range(2)]
+    time.sleep(0.3)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=15)
+    assert lines == ["next", "ready"] and process.returncode == code and "next" not in out, err
+    assert not tuned.path().exists()
 
 
 def test_plans_use_it_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch, model: ModelFiles) -> None:

@@ -31,6 +31,30 @@ def test_two_names_of_one_model(kt: Run, model: Path) -> None:
     assert second["kl_divergence"] == 0 and second["top1"] == 1 and first["perplexity"] == second["perplexity"]
 
 
+def questions(model: Path) -> Path:
+    file = model.parent / "questions.jsonl"
+    file.write_text('{"question": "the quick", "choices": ["brown fox", "dog"], "answer": "A"}\n')
+    return file
+
+
+def test_questions_without_a_text(kt: Run, model: Path) -> None:
+    done = kt(
+        "bench",
+        "quality",
+        str(model),
+        "--questions",
+        str(questions(model)),
+        "--window",
+        "64",
+        "--threads",
+        "1",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    (row,) = done.json["rows"]
+    assert row["accuracy"] in (0, 1) and "perplexity" not in row and done.json["text"] == ""
+
+
 @pytest.mark.full
 def test_a_table_for_people(kt: Run, model: Path) -> None:
     text, more = str(model.parent / "text"), ("--tokens", "64", "--window", "32", "--threads", "1")
@@ -43,15 +67,19 @@ def test_a_table_for_people(kt: Run, model: Path) -> None:
     ("args", "code", "words"),
     [
         (["MODEL"], 2, "--text"),
+        (["MODEL"], 2, "--questions"),
+        (["MODEL", "--questions", "QUESTIONS", "--vs", "MODEL"], 2, "--vs needs --text"),
+        (["MODEL", "--text", "QUESTIONS", "--window", "64"], 2, "too short"),
         (["MODEL", "--text", "nowhere"], 4, "nowhere"),
         (["MODEL", "--text", "TEXT", "--window", "64", "--tokens", "32"], 2, "64 tokens"),
         (["MODEL", "--text", "TEXT", "--questions", "TEXT"], 5, "Line 1"),
+        (["MODEL", "--text", "TEXT"], 3, "--window 256 or less"),
         (["nothing", "--text", "TEXT"], 4, "nothing"),
         (["MODEL", "--text", "TEXT", "--vs", "nothing"], 4, "nothing"),
     ],
 )
 def test_refusals(kt: Run, model: Path, args: list[str], code: int, words: str) -> None:
-    given = {"MODEL": str(model), "TEXT": str(model.parent / "text")}
+    given = {"MODEL": str(model), "TEXT": str(model.parent / "text"), "QUESTIONS": str(questions(model))}
     done = kt("bench", "quality", *(given.get(word, word) for word in args))
     assert done.code == code, done.err
     assert words in done.err and done.out == ""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,10 +25,20 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "source"
     path.mkdir()
     torch.manual_seed(0)
-    names = ("mlp.gate_proj", "mlp.up_proj", "self_attn.q_proj", "self_attn.o_proj")
-    tensors = {f"model.layers.0.{name}.weight": torch.randn(64, 64).bfloat16() for name in names}
-    save_file(tensors | {"model.norm.weight": torch.ones(64).bfloat16()}, path / "model.safetensors")
-    config = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64}
+    parts = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", *(f"self_attn.{part}_proj" for part in "qkvo"))
+    tensors = {f"model.layers.0.{name}.weight": torch.randn(64, 64).bfloat16() for name in parts}
+    norms = ("norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm")
+    tensors |= {f"model.{name}.weight": torch.ones(64).bfloat16() for name in norms}
+    save_file(tensors | {"model.embed_tokens.weight": torch.randn(32, 64).bfloat16()}, path / "model.safetensors")
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 32,
+        "tie_word_embeddings": True,
+    }
     (path / "config.json").write_text(json.dumps(config))
     return path
 
@@ -43,18 +54,25 @@ def folder(tmp_path: Path) -> Path:
         (["SOURCE", "-m", "fp8", "--zero-point"], 2, "--zero-point"),
         (["SOURCE", "-m", "int4", "--only", "heads"], 2, "all, experts, other"),
         (["SOURCE", "-m", "int4", "--override", "x=Q4_K"], 2, "--override"),
-        (["SOURCE", "-m", "int4", "--override", "down_proj=int8"], 2, "--override"),
+        (["SOURCE", "-m", "int4", "--override", "w2=int8"], 2, "--override"),
         (["SOURCE", "-m", "fp8", "--gptq", "text.txt"], 2, "int4, int8"),
         (["SOURCE", "-m", "int4", "--gptq", "a.txt", "--importance", "b.txt"], 2, "--importance"),
         (["SOURCE", "-m", "moe_int4"], 2, "Nothing"),
         (["SOURCE", "-m", "int4", "--out", "source"], 2, "there already"),
+        (["SOURCE", "-m", "int4", "--out", ""], 2, "--out is empty"),
+        (["SOURCE", "-m", "int4", "--out", "  "], 2, "--out is empty"),
+        (["SOURCE", "-m", "int4", "--out", "nope/.."], 2, "there already"),
+        (["SOURCE", "-m", "int4", "--out", "nope/../source"], 2, "there already"),
+        (["SOURCE", "-m", "int4", "--out", "."], 2, "there already"),
         (["nowhere/at/all", "-m", "int4"], 4, "nowhere"),
     ],
 )
 def test_refusals(kt: Run, folder: Path, args: list[str], code: int, words: str) -> None:
+    before = sorted(folder.parent.iterdir())
     done = kt("quant", *(str(folder) if word == "SOURCE" else word for word in args))
     assert done.code == code, done.err
     assert words in done.err and done.out == ""
+    assert {path.name for path in folder.parent.iterdir()} <= {*(path.name for path in before), "state", "cache"}
 
 
 def test_a_plan_then_a_folder_that_goes_by_its_name(kt: Run, folder: Path, tmp_path: Path) -> None:
@@ -65,7 +83,8 @@ def test_a_plan_then_a_folder_that_goes_by_its_name(kt: Run, folder: Path, tmp_p
     out = Path(done.out.strip())
     assert out == Path(plan["out"])
     assert sum(path.stat().st_size for path in out.iterdir()) == plan["after"]
-    assert f"int4 of {folder}" in kt("model", "list", "--pulled").out.replace("\n    ", "")
+    about = kt("model", "list", "--pulled").out
+    assert "int4 of source" in about and str(folder) not in about
     assert kt("model", "rm", "source-int4", "-y").code == 0 and not out.exists()
 
 
@@ -82,23 +101,89 @@ def test_a_name_that_another_model_has(folder: Path, tmp_path: Path) -> None:
     assert store.adopt("mine", store.models_dir() / "mine")
 
 
-def test_ctrl_c_leaves_what_the_same_command_goes_on_with(env: dict[str, str], folder: Path, tmp_path: Path) -> None:
-    slow = (
-        "import sys, time\nfrom kt_core.quantise import write\nold = write._record\n"
-        "def record(*a):\n    old(*a)\n    print('one layer', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
-        "write._record = record\nfrom kt_core.quantise.__main__ import main\nmain()\n"
-    )
+@pytest.mark.parametrize("out", ["two words", "it's $HOME", "line\nbreak"])
+def test_the_next_command_is_one_for_a_shell(kt: Run, folder: Path, tmp_path: Path, out: str) -> None:
+    """Whatever the folder is called: as its name, and as its path where another model has that name."""
+    for number, expected in enumerate((out, str(tmp_path / "deep" / "1" / out))):
+        done = kt("quant", str(folder), "-m", "int4", "--out", f"deep/{number}/{out}", "--threads", "1")
+        assert done.code == 0, done.err
+        line = done.err[done.err.index("Run it with: ") + len("Run it with: ") :]
+        assert shlex.split(line) == ["kt", "run", expected]
+
+
+def test_a_dry_run_says_what_is_there(kt: Run, folder: Path, tmp_path: Path) -> None:
+    """The same figures as without it; the exit code is the one that the command itself would have."""
+    command = ("quant", str(folder), "-m", "int4", "--out", "out", "--dry-run")
+    fresh = kt(*command, "--json").json
+    assert not fresh["exists"] and fresh["finished"] == 0 and fresh["groups"] == 2
+    (tmp_path / "out").mkdir()
+    there = kt(*command)
+    assert there.code == 2 and "INT4 g32" in there.out and "there already" in there.err and "--out" in there.err
+    (tmp_path / "out").rmdir()
+    assert kt(*command).code == 0 and not (tmp_path / "out").exists() and not (tmp_path / ".out.partial").exists()
+
+
+def test_a_dry_run_over_an_existing_output_is_one_document(kt: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    done = kt("quant", str(folder), "-m", "int4", "--out", "out", "--dry-run", "--json")
+    assert done.code == 2 and done.json["exists"] and done.json["rows"]
+
+
+SLOW = (
+    "import sys, time\nfrom kt_core.quantise import write\nold = write._record\n"
+    "def record(*a):\n    {before}\n    print('one layer', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
+    "write._record = record\nfrom kt_core.quantise.__main__ import main\nmain()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("moment", "words", "language"),
+    [
+        ("before", "begins anew", "en"),
+        ("before", "重新开始", "zh"),
+        ("after", "goes on with what is finished", "en"),
+        ("after", "继续", "zh"),
+    ],
+)
+def test_ctrl_c_says_what_the_same_command_would_do(
+    env: dict[str, str], folder: Path, tmp_path: Path, moment: str, words: str, language: str
+) -> None:
+    """Before the first layer is on the disk, and after it."""
+    slow = SLOW.format(before="pass" if moment == "before" else "old(*a)")
     program = f"import sys\nfrom kt_cli.commands import quant\nquant.QUANTISE = [sys.executable, '-c', {slow!r}]\n"
     program += "from kt_cli.main import main\nmain()\n"
     command = [sys.executable, "-c", program, "quant", str(folder), "-m", "int4", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    journal = tmp_path / ".out.partial" / "journal.json"
-    while not journal.exists():
+    process = subprocess.Popen(
+        command, env=env | {"KT_LANG": language}, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    logs, partial = tmp_path / "state" / "kt" / "logs", tmp_path / ".out.partial"
+    while not any("one layer" in log.read_text() for log in logs.glob("*.log")):
         assert process.poll() is None, process.stderr
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and "goes on where it was" in err
-    assert json.loads(journal.read_text())["done"] == 1 and not (tmp_path / "out").exists()
+    assert process.returncode == 130 and words in err
+    assert (partial / "journal.json").exists() == (moment == "after") and not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_says_how_far_an_interrupted_run_came(kt: Run, folder: Path, tmp_path: Path) -> None:
+    from kt_core.models.files import local_files
+    from kt_core.quantise import make, write
+    from kt_core.quantise.job import Job
+
+    kept, record = [], write._record
+
+    def first_only(*args: object) -> None:
+        if kept:
+            raise KeyboardInterrupt
+        kept.append(record(*args))
+
+    prepared = make.prepare(Job(local_files(folder), "int4", str(tmp_path / "out"), "out"))
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(write, "_record", first_only)
+        make.run(prepared, lambda *_: None)
+    command = ("quant", str(folder), "-m", "int4", "--out", "out", "--dry-run")
+    assert "1 of 2 layers are finished; the command goes on with the next one." in kt(*command).out
+    assert kt(*command[:3], "int8", *command[4:], "--json").json["finished"] == 0  # another job begins anew
 
 
 @pytest.mark.full

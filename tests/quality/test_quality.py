@@ -1,6 +1,7 @@
 """Figures against transformers' eager model and float64."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from tinymodel import tokenizer
 from transformers import AutoModelForCausalLM
 
+from kt_core import messages
 from kt_core.errors import BadData, NotFound, UsageError
 from kt_core.models.files import local_files
 from kt_core.quality import job as jobs
@@ -157,8 +159,65 @@ def test_what_cannot_be_judged(job, folders, tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(BadData, match="UTF-8"):
         jobs.read_text(tmp_path / "bytes")
-    good = '{"question": "a", "choices": ["b"], "answer": 0}'
-    for bad in ("[]", "{", '{"question": "a"}', good.replace("0", "1"), good.replace("0", '"Z"')):
-        (tmp_path / "q").write_text(f"{good}\n\n{bad}\n")
-        with pytest.raises(BadData, match="Line 3"):
-            jobs.read_questions(tmp_path / "q")
+
+
+def test_a_text_that_is_too_short_is_told_before_loading(job, folders, monkeypatch):
+    """By the tokenizer alone; so are models that read a text as different tokens."""
+    monkeypatch.setattr(judge, "Model", lambda *_: pytest.fail("a model was loaded"))
+    with pytest.raises(UsageError, match="too short"):
+        figures(job("source", "int8", tokens=40))
+    tokens = iter([list(range(100)), list(range(1, 101))])
+    monkeypatch.setattr(judge, "encoded", lambda *_: next(tokens))
+    with pytest.raises(UsageError, match="different tokens"):
+        figures(job("source", "int8", tokens=100))
+
+
+def test_questions_alone_give_the_accuracy(job, tmp_path):
+    """Without a text; a question longer than a window loses its beginning, a choice never its end."""
+    file = tmp_path / "questions.jsonl"
+    long = "the quick brown fox " * 40
+    lines = [{"question": q, "choices": ["a", "b " * 90], "answer": 0} for q in ("hello", long)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    (row,) = figures(job("source", versus=False, text="", questions=str(file)))
+    assert 0 <= row["accuracy"] <= 1 and row.keys() == {"name", "bytes", "accuracy"}
+
+
+GOOD = {"question": "2 + 2 =", "choices": ["3", "4", "5"], "answer": 1}
+ODD = [
+    ("{", "not JSON from character 2"), ("[]", "not an object"), ('"text"', "not an object"), ("null", "not an object"),
+    ("[" * 100_000, "not JSON"), ('{"answer": ' + "9" * 5000 + "}", "not JSON"),
+    ({"question": None}, "question is missing"), ({"question": 3}, "question is missing"), ({"question": " "}, "question is"),
+    ({"choices": None}, "at least 2"), ({"choices": []}, "at least 2"), ({"choices": ["3"]}, "at least 2"),
+    ({"choices": "345"}, "at least 2"), ({"choices": {"a": 1}}, "at least 2"),
+    ({"choices": ["3", ""]}, "neither a text"), ({"choices": ["3", None]}, "neither"), ({"choices": ["3", ["4"]]}, "neither"),
+    ({"choices": ["3", True]}, "neither"), ({"choices": ["4", "4 "]}, "the same"),
+    ({"answer": None}, "answer is missing; it is a number from 0 to 2, a letter from A to C"),
+    *(({"answer": odd}, "none of the choices; it is a number from 0 to 2, a letter from A to C")
+      for odd in (3, -1, 1.0, True, "D", "AB", "", "seven", [1], {"index": 1})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("odd", "words"), ODD, ids=[str(odd)[:40] for odd, _ in ODD])
+def test_an_odd_question_is_refused_in_words(odd, words, tmp_path):
+    """With its line, empty ones counted, and what is expected; nothing of Python is in it, in neither language."""
+    line = odd if isinstance(odd, str) else json.dumps(GOOD | odd)
+    (tmp_path / "q").write_text(f"{json.dumps(GOOD)}\n\n{line}\n")
+    for language in ("en", "zh"):
+        messages.set_language(language)
+        try:
+            with pytest.raises(BadData) as refused:
+                jobs.read_questions(tmp_path / "q")
+            text = str(refused.value)
+        finally:
+            messages.set_language(None)
+        assert not re.search(r"Error|Exception|None|NoneType|<class|\btuple|\bdict\b|Traceback", text)
+        assert ("Line 3" if language == "en" else "第 3 行") in text
+        assert language == "zh" or words in text
+
+
+@pytest.mark.parametrize("answer", [1, "B", "4"])
+def test_an_answer_is_an_index_a_letter_or_the_choice(answer, tmp_path):
+    """A character that ends lines in other texts ends none of JSON."""
+    line = json.dumps(GOOD | {"answer": answer, "question": "a\u2028b"}, ensure_ascii=False)
+    (tmp_path / "q").write_text(f"{line}\r\n\n", encoding="utf-8")
+    assert [question.answer for question in jobs.read_questions(tmp_path / "q")] == [1]

@@ -18,7 +18,7 @@ from kt_core.errors import BadData, Unsupported, UsageError
 from kt_core.formats import safetensors
 from kt_core.models import read_spec
 from kt_core.models.files import local_files
-from kt_core.quantise import layout, make, write
+from kt_core.quantise import layout, make, whole, write
 from kt_core.weights import open_weights
 
 METHODS = [
@@ -134,6 +134,7 @@ def test_back_to_bfloat16_and_between_methods(folder, quantised):
 def test_every_quantised_form_is_a_source(way, tmp_path, quantised, monkeypatch):
     """Back to bfloat16 from whatever a folder holds, some rows at a time."""
     monkeypatch.setattr(write, "AT_ONCE", 1 << 14)
+    monkeypatch.setattr(whole, "check", lambda *_: None)  # it is one weight of a model
     torch.manual_seed(1)
     written, decoded = WAYS[way].write(torch.randn(320, 256) * 0.1)
     source = tmp_path / "source"
@@ -148,8 +149,9 @@ def test_every_quantised_form_is_a_source(way, tmp_path, quantised, monkeypatch)
     torch.testing.assert_close(found, decoded.bfloat16(), rtol=2**-7 if "nvfp4" in way else 0, atol=0)
 
 
-def test_stacked_experts_become_single_ones(tmp_path, quantised):
+def test_stacked_experts_become_single_ones(tmp_path, quantised, monkeypatch):
     """gpt-oss has gate and up row by row in stacks of MXFP4."""
+    monkeypatch.setattr(whole, "check", lambda *_: None)  # it is one layer's experts
     prefix, tensors, values = "model.layers.0.mlp.experts", {}, {}
     for part, shape in (("gate_up_proj", (128, 64)), ("down_proj", (64, 64))):
         written = [WAYS["fp4-v4"].write(torch.randn(*shape)) for _ in range(2)]
@@ -205,6 +207,92 @@ def test_numbers_that_are_not_finite(folder, quantised, name):
     path.write_bytes(data)
     with pytest.raises(BadData, match=re.escape(name)):
         quantised(source, "int4")
+
+
+FP8_WAYS = [way for way in WAYS if WAYS[way].format.startswith("FP8")]
+
+
+@pytest.mark.parametrize(
+    ("way", "options"),
+    [
+        *((way, {"only": "experts"}) for way in FP8_WAYS),
+        ("fp8-block", {"overrides": ("q_proj=keep",)}),
+        ("fp8-rows", {"method": "fp8"}),
+    ],
+    ids=str,
+)
+def test_fp8_that_is_left_alone_stays_as_it_is(way, options, tmp_path, quantised, monkeypatch):
+    """The same numbers and scales, some rows at a time, under compressed-tensors' names; decoded, the same weight."""
+    monkeypatch.setattr(write, "AT_ONCE", 1 << 14)
+    monkeypatch.setattr(whole, "check", lambda *_: None)  # they are some weights of a model
+    torch.manual_seed(1)
+    source, prefix = tmp_path / "source", "model.layers.0"
+    source.mkdir()
+    written, decoded = WAYS[way].write(torch.randn(256, 256) * 0.1)
+    tensors = {f"{prefix}.self_attn.q_proj.{key}": tensor.contiguous() for key, tensor in written.items()}
+    for part in ("gate", "up", "down"):
+        tensors[f"{prefix}.mlp.experts.0.{part}_proj.weight"] = torch.randn(64, 64).bfloat16()
+    save_file(tensors, source / "model.safetensors")
+    config = {"model_type": "qwen3_moe", "num_hidden_layers": 1, "quantization_config": WAYS[way].settings}
+    (source / "config.json").write_text(json.dumps(config))
+    options = {"method": "int4"} | options
+    out = quantised(source, options.pop("method"), **options)
+    found = stored(out)
+    numbers = found[f"{prefix}.self_attn.q_proj.weight"]
+    assert torch.equal(numbers.view(torch.uint8), written["weight"].view(torch.uint8))
+    assert found[f"{prefix}.self_attn.q_proj.weight_scale"].dtype == torch.float32
+    assert torch.equal(open_weights(local_files(out)).tensor(f"{prefix}.self_attn.q_proj.weight"), decoded)
+    assert torch.equal(decompressed(out)[f"{prefix}.self_attn.q_proj.weight"], decoded)
+
+
+ODD = {
+    "an expert without a projection": (
+        "model.layers.1.mlp.experts.4.up_proj.weight",
+        None,
+        r"expert 4 .* lacks its up matrix",
+    ),
+    "an expert without any": ("model.layers.1.mlp.experts.2", None, "expert 2"),
+    "a missing projection": ("model.layers.0.self_attn.k_proj.weight", None, r"1 are missing.*0\.self_attn\.k_proj"),
+    "a missing norm": ("model.layers.1.input_layernorm.weight", None, r"1\.input_layernorm"),
+    "a long expert": ("model.layers.1.mlp.experts.4.up_proj.weight", (64, 64), r"experts\.4\.up has the wrong shape"),
+    "a turned one": (
+        "model.layers.1.mlp.experts.4.down_proj.weight",
+        (32, 64),
+        r"experts\.4\.down.*\[32, 64\].*\[64, 32\]",
+    ),
+    "a wide projection": ("model.layers.0.self_attn.q_proj.weight", (128, 96), r"q_proj\.weight has the wrong shape"),
+    "a long norm": ("model.norm.weight", (65,), r"\[65\].*\[64\]"),
+}
+
+
+@pytest.mark.parametrize("method", ["int4", "moe_int4", "Q8_0"])
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_missing_or_odd_is_refused_for_every_output(kind, method, folder, job, tmp_path):
+    """Before anything is written, in the words of loading the model."""
+    prefix, shape, words = ODD[kind]
+    source = folder("qwen3moe")
+    tensors = load_file(source / "model.safetensors")
+    for name in [name for name in tensors if name.startswith(prefix)]:
+        del tensors[name]
+    if shape:
+        tensors[prefix] = torch.zeros(shape, dtype=torch.bfloat16)
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BadData, match=words):
+        make.prepare(job(source, method))
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+@pytest.mark.parametrize("family", ["mixtral", "glm4moe"])
+def test_stacks_with_a_missing_or_odd_part_are_refused(family, folder, quantised, job):
+    """Of a GGUF file's experts, for folders made of it."""
+    file = next(quantised(folder(family), "GGUF_BF16", out="file").glob("*.gguf"))
+    data = file.read_bytes()
+    for name, words in (("blk.1.ffn_up_exps.weight", "ffn_up_exps"), ("blk.0.attn_k.weight", "attn_k")):
+        other = file.with_name("other.gguf")
+        other.write_bytes(data.replace(name.encode(), name.replace("blk", "xxx").encode()))
+        with pytest.raises(BadData, match=words):
+            make.prepare(job(other, "int4"))
+        other.unlink()
 
 
 def test_a_pipe_is_no_file_of_weights(tmp_path, folder):

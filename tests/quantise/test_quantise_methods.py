@@ -1,5 +1,7 @@
 """Each method against float64: codes are the nearest, errors are what the format allows, layouts are those of others."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ from hypothesis import strategies as st
 from plain_blocks import dequantize
 
 from kt_core import kernels
-from kt_core.quantise import methods
+from kt_core.errors import BadData
+from kt_core.quantise import methods, write
+from kt_core.quantise.columns import Curvature
 from kt_core.quantise.methods import Scheme
 from kt_core.weights import Matrix, decode_matrix
 from kt_core.weights.decode import decode
@@ -156,3 +160,67 @@ def test_odd_numbers(rows, scale):
         found = decode_matrix(encoded(values, scheme))
         assert np.isfinite(found).all()
         assert np.linalg.norm(found - values) <= 1.001 * np.linalg.norm(values) + 1e-12
+
+
+HUGE = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize(
+    "scheme", [*INT4, *OTHERS, *(Scheme(name) for name in GGUF), Scheme("bf16"), Scheme("f32")], ids=str
+)
+def test_numbers_up_to_the_largest_are_as_close_as_small_ones(scheme):
+    """The same weights times a power of two: nothing overflows on the way, and nothing is cut off at the format's end."""
+    method = methods.find(scheme.method)
+    values = gaussian(128, 256)
+    values /= np.abs(values).max()
+    values[5] *= np.float32(
+        1e-9
+    )  # rows far below the others stay as good as they are, where they have their own scales
+    for size in (1.0, method.LARGEST / 4, method.LARGEST):
+        scaled = values * np.float32(size)
+        if scheme.method in ("bf16", "f32"):
+            (data,) = method.encode(scaled, scheme)
+            found = (
+                data.view(np.float32) if scheme.method == "f32" else (data.view("<u2").astype("<u4") << 16).view("<f4")
+            )
+            found = found.reshape(values.shape)
+        else:
+            found = decode_matrix(encoded(scaled, scheme))
+        assert np.isfinite(found).all()
+        assert relative(found.astype(np.float64), scaled.astype(np.float64)) < 1.02 * ERRORS.get(scheme, 0.1)
+        if scheme.method == "int4":
+            small = relative(found[5].astype(np.float64), scaled[5].astype(np.float64))
+            assert small < 0.15
+
+
+@pytest.mark.parametrize("zero_point", [False, True])
+@pytest.mark.parametrize("compensated", [False, True])
+def test_int4_of_the_largest_numbers_there_are(compensated, zero_point):
+    """Scales that a fit makes a little larger than the weights stay finite times every integer."""
+    values = np.full((16, 64), HUGE, np.float32)
+    values[1::2] *= np.random.default_rng(0).uniform(-1, 1, (8, 64)).astype(np.float32)
+    values[4, ::2] *= -1
+    scheme, method = Scheme("int4", 32, zero_point), methods.find("int4")
+    known = Curvature(torch.eye(64), np.ones(64, np.float32))
+    parts = method.compensated(values, scheme, known) if compensated else method.encode(values, scheme)
+    zeros = nibble_rows(parts[2].reshape(2, -1), 16) if zero_point else None
+    data, scales = parts[0].reshape(16, -1), parts[1].reshape(16, -1)
+    found = decode_matrix(Matrix("INT4", 16, 64, data, scales, zeros, scale_format="BF16", group=32))
+    assert np.isfinite(found).all()
+    assert relative(found / HUGE, values / HUGE) < 0.09
+
+
+@pytest.mark.parametrize(
+    "scheme", [Scheme("int8"), Scheme("mxfp4"), Scheme("bf16"), *(Scheme(name) for name in GGUF)], ids=str
+)
+def test_larger_numbers_than_a_method_has_are_refused_by_name(scheme):
+    piece = SimpleNamespace(
+        weight=SimpleNamespace(name="model.up_proj.weight", rows=1, cols=256, order=None), scheme=scheme
+    )
+    values = np.zeros((1, 256), np.float32)
+    values[0, 3] = -HUGE
+    task = write.Task(piece, Matrix("F32", 1, 256, values.view(np.uint8)), "", 0, 0, 1)
+    with pytest.raises(BadData, match=r"model\.up_proj\.weight cannot become .*3\.4e\+38"):
+        write.made(task, lambda *_: None)
+    values[0, 3] = -methods.find(scheme.method).LARGEST
+    write.made(task, lambda *_: None)

@@ -7,7 +7,8 @@ from typing import Any
 
 from kt_core.errors import EnvironmentProblem, NotFound, UsageError
 
-SIZE = (9.0, 4.0)  # inches
+SIZE = (9.0, 5.0)  # inches, at least
+CASE = 1.7  # inches of width for each case, in both halves: its words under the axes stay apart
 
 
 def check(path: Path) -> None:
@@ -21,11 +22,14 @@ def check(path: Path) -> None:
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> Path:
-    """Rates on the left, times with their p50 to p99 on the right, a case each along the bottom."""
+    """Rates (tokens a second) on the left, times (milliseconds, p50 to p99) on the right, a case each along the bottom.
+
+    `names` are the words: of each figure, `title`, `rates`, `times`, and of the axes `cases`, `rate_unit` and `time_unit`.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Figure(figsize=(max(SIZE[0], CASE * len(rows) + 2), SIZE[1]), layout="constrained")
     FigureCanvasAgg(figure)
     rates, times = figure.subplots(1, 2)
     places = range(len(rows))
@@ -36,13 +40,16 @@ def write(path: Path, rows: Sequence[dict[str, Any]], names: dict[str, str]) -> 
         middle = [1000 * row[f"{name}_p50"] for row in rows]
         above = [1000 * row[f"{name}_p99"] - center for row, center in zip(rows, middle, strict=True)]
         times.errorbar(places, middle, yerr=[[0] * len(rows), above], fmt=style, capsize=3, label=names[name])
-    for axes, unit in ((rates, names["rate_unit"]), (times, names["time_unit"])):
+    figure.suptitle(names["title"])
+    for axes, title, unit in ((rates, "rates", "rate_unit"), (times, "times", "time_unit")):
+        axes.set_title(names[title])
         axes.set_yscale("log")
-        axes.set_ylabel(unit)
+        axes.set_xlabel(names["cases"])
+        axes.set_ylabel(names[unit])
         axes.set_xticks(list(places), labels)
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3))  # below the axes: no line is hidden
     beside = path.with_name(f".{path.name}.part{path.suffix}")
-    figure.savefig(beside)
+    figure.savefig(beside, bbox_inches="tight")
     beside.replace(path)
     return path

@@ -146,7 +146,7 @@ class Server:
                 else:
                     await _read(answer, sample)
         except httpx.TransportError as error:
-            sample.error = f"{type(error).__name__}: {error}"
+            sample.error = t("bench.connection", reason=error) if str(error) else t("bench.connection_lost")
         sample.ended = time.perf_counter()
         return sample
 

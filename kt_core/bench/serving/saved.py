@@ -40,9 +40,14 @@ def load(name: str) -> dict[str, Any]:
         if run["version"] != VERSION or not isinstance(rows, list) or not all(_is_row(row) for row in rows):
             raise ValueError(t("bench.no_rows"))
     except FileNotFoundError as error:
-        raise NotFound("bench.no_run", name=name, known=", ".join(names()) or "-") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadData("bench.bad_run", path=path, reason=error) from error
+        if Path(name) == path:
+            raise NotFound("bench.no_run_file", path=path) from error
+        known = t("output.comma").join(names())
+        raise NotFound("bench.no_run" if known else "bench.no_runs", name=name, known=known) from error
+    except (KeyError, TypeError) as error:
+        raise BadData("bench.bad_run", path=path, reason=t("bench.no_rows")) from error
+    except (OSError, ValueError) as error:
+        raise BadData("bench.bad_run", path=path, reason=getattr(error, "strerror", None) or error) from error
     return dict(run)
 
 

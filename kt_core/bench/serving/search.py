@@ -18,6 +18,15 @@ class Trial:
     rates: Rates
 
 
+@dataclass(frozen=True)
+class Repeat:
+    """The default and the fastest settings, measured one right after the other; `gain`: the fastest's score over the default's."""
+
+    default: Rates
+    fastest: Rates
+    gain: float
+
+
 def search(
     knobs: Mapping[str, Sequence[Any]], measure: Callable[[Settings], Rates | None], rounds: int = 2
 ) -> list[Trial]:

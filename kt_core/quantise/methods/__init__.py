@@ -5,6 +5,7 @@ A method's file has
 - `encode(values, scheme, importance)`: the bytes of those, for some of the weight's rows. `values` is float32
   [count, cols]; `importance` float32 [cols], how much an error of each column counts, or None. `count` is a multiple of
   ROWS but for a weight's last rows;
+- `LARGEST`: the largest number that its scales reach, a finite float32;
 - where GPTQ makes it: `compensated(values, scheme, curvature)`, the same from a columns.Curvature;
 - for Hugging Face folders `FORMAT` and `settings(scheme)`: the words of compressed-tensors for it.
 """

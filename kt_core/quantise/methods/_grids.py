@@ -3,9 +3,11 @@
 import numpy as np
 
 from kt_core.kernels import grids
+from kt_core.quantise import rounding
 from kt_core.quantise.methods import Bytes, Floats, grouped, in_slices, raw
 
 GROUP = 32
+LARGEST = rounding.F16_LARGEST  # of a minimum
 
 
 def encoded(values: Floats, bits: int, importance: Floats | None) -> Bytes:

@@ -10,6 +10,7 @@ from kt_core.quantise import rounding
 from kt_core.quantise.methods import Bytes, Floats, grouped, in_slices, raw
 
 GROUP = 32
+LARGEST = 63 * rounding.F16_LARGEST  # of a minimum
 
 
 def encoded(values: Floats, bits: int, importance: Floats | None) -> Bytes:

@@ -5,10 +5,12 @@ from typing import Any
 import numpy as np
 
 from kt_core.kernels import grids
+from kt_core.quantise import rounding
 from kt_core.quantise.columns import Curvature, rounded
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, grouped, raw
 
 FORMAT = "pack-quantized"
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
@@ -23,21 +25,27 @@ def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
 
 
 def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> tuple[Bytes, ...]:
-    x, weights = values.reshape(-1, scheme.group), grouped(importance, scheme.group)
+    weights = grouped(importance, scheme.group)
+    x, powers = rounding.lowered(values.reshape(-1, scheme.group))
     if not scheme.zero_point:
         scales, codes = grids.symmetric(x, 8, "bf16", weights)
-        return _pairs(codes), _halves(scales)
+        return _pairs(codes), _halves(_raised(scales, powers, codes, 8))
     scales, zeros, codes = grids.with_zero_point(x, 15, "bf16", weights)
+    scales = _raised(scales, powers, codes, zeros[:, None])
     return _pairs(codes), _halves(scales), raw(_by_eight(zeros.reshape(len(values), -1).astype(np.uint8)))
 
 
 def compensated(values: Floats, scheme: Scheme, known: Curvature) -> tuple[Bytes, ...]:
     """`encode` with what each column loses made good by others; see columns.py."""
-    if not scheme.zero_point:
-        q, scales, _ = rounded(values, scheme.group, _symmetric, (-8, 7), known)
-        return _pairs((q + 8).astype(np.uint8)), _halves(scales)
-    q, scales, zeros = rounded(values, scheme.group, _with_zero_point, (0, 15), known)
-    return _pairs(q.astype(np.uint8)), _halves(scales), raw(_by_eight(zeros.astype(np.uint8)))
+    x, powers = rounding.lowered(values)
+    grid = (_with_zero_point, (0, 15)) if scheme.zero_point else (_symmetric, (-8, 7))
+    q, scales, zeros = rounded(x, scheme.group, *grid, known)
+    codes = (q if scheme.zero_point else q + 8).astype(np.uint8)
+    if powers is not None:
+        each = np.repeat(powers, scales.shape[1], axis=1).reshape(-1, 1)
+        scales = _raised(scales.reshape(-1), each, q.reshape(-1, scheme.group), zeros.reshape(-1, 1))
+    beside = (raw(_by_eight(zeros.astype(np.uint8))),) if scheme.zero_point else ()
+    return _pairs(codes), _halves(scales), *beside
 
 
 def _symmetric(x: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -47,6 +55,18 @@ def _symmetric(x: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 def _with_zero_point(x: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return grids.with_zero_point(x, 15, "bf16", weights)[:2]
+
+
+def _raised(scales: Floats, powers: Floats | None, codes: Any, zeros: Any) -> Floats:
+    """Scales [n] times the powers [n, 1] that their groups were lowered by; smaller where a weight, scale * (code - zero),
+    would be infinite. Codes [n, group], zeros [n, 1]."""
+    if powers is None:
+        return scales
+    steps = np.abs(codes.astype(np.float32) - zeros).max(axis=1)
+    most = np.float32(LARGEST) / np.maximum(steps, 1)
+    bits = np.clip(scales * powers[:, 0], -most, most).view(np.uint32)
+    found: Floats = (bits & np.uint32(0xFFFF0000)).view(np.float32)  # down to bfloat16, which all but `most` are
+    return found
 
 
 def settings(scheme: Scheme) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, in_slices, r
 
 FORMAT = "pack-quantized"
 GROUP = 32
+LARGEST = 127 * rounding.F16_LARGEST
 
 
 def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
@@ -46,7 +47,9 @@ def rounded(values: Floats) -> tuple[np.ndarray[Any, np.dtype[np.int8]], np.ndar
     A search for a better scale gains less than 1 % of the error at 8 bits.
     """
     groups = values.reshape(len(values), -1, GROUP)
-    scale = np.minimum(np.abs(groups).max(axis=-1) / np.float32(127), np.float32(65504)).astype(np.float16)
+    scale = np.minimum(np.abs(groups).max(axis=-1) / np.float32(127), np.float32(rounding.F16_LARGEST)).astype(
+        np.float16
+    )
     q = np.rint(rounding.divided(groups, scale.astype(np.float32)[..., None]))
     return np.clip(q, -127, 127).astype(np.int8), scale
 

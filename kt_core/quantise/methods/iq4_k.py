@@ -7,6 +7,7 @@ from kt_core.quantise import rounding
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, grouped, in_slices, raw
 
 GROUP = 16
+LARGEST = 113 * 31 * rounding.F16_LARGEST  # the outermost step that both sides have
 GROUPS = 16  # of a block
 
 

@@ -1,7 +1,9 @@
 """GGUF's Q4_1: 5.0 bits a weight."""
 
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored
-from kt_core.quantise.methods._grids import encoded
+from kt_core.quantise.methods._grids import LARGEST, encoded
+
+__all__ = ["LARGEST", "encode", "tensors"]
 
 
 def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:

@@ -7,6 +7,7 @@ from kt_core.quantise import rounding
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, grouped, in_slices, raw
 
 GROUP = 16
+LARGEST = 31 * 127 * rounding.F16_LARGEST
 
 
 def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:

@@ -3,7 +3,9 @@
 import numpy as np
 
 from kt_core.quantise.methods import Bytes, Floats, Scheme, Stored, in_slices, raw
-from kt_core.quantise.methods.int8 import rounded
+from kt_core.quantise.methods.int8 import LARGEST, rounded
+
+__all__ = ["LARGEST", "encode", "tensors"]
 
 
 def tensors(rows: int, cols: int, scheme: Scheme) -> tuple[Stored, ...]:
