@@ -13,9 +13,11 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+sys.path.insert(0, str(Path(__file__).parent))
 import bench_program
 from bench_program import Feeder
-from synthetic import Synthetic, stored
+from shapes import Shaped
+from synthetic import Synthetic
 
 from kt_core import kernels
 from kt_core.engine.loader import build
@@ -32,49 +34,6 @@ FORMS = {
     "bf16": {"": "BF16"},
     "v2lite": {"": "BF16"},
 }
-LITE = {
-    "model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
-    "num_attention_heads": 16, "num_key_value_heads": 16, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
-    "first_k_dense_replace": 1, "moe_layer_freq": 1, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 102400, "max_position_embeddings": 32768, "norm_topk_prob": False,
-    "routed_scaling_factor": 1.0, "topk_method": "greedy", "n_group": 1, "topk_group": 1, "tie_word_embeddings": False,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-}  # fmt: skip
-
-
-class Lite(Synthetic):
-    """DeepSeek-V2-Lite's shapes."""
-
-    def __init__(self, layers):
-        self._layers, self._decoded = layers, {}
-        table = stored("BF16", LITE["vocab_size"], 2048)
-        self._matrices = {"model.embed_tokens.weight": table, "lm_head.weight": table}
-        self._tensors = {"model.norm.weight": torch.ones(2048)}
-        self._parts = {"gate": stored("BF16", 1408, 2048), "down": stored("BF16", 2048, 1408)}
-        self._parts["up"] = self._parts["gate"]
-        sizes = {"q_proj": (16 * 192, 2048), "kv_a_proj_with_mqa": (576, 2048), "kv_b_proj": (16 * 256, 512)}
-        sizes |= {"o_proj": (2048, 16 * 128)}
-        attention = {f"self_attn.{name}": stored("BF16", *size) for name, size in sizes.items()}
-        shared, dense = (
-            {f"{name}_proj": stored("BF16", *((2048, inner) if name == "down" else (inner, 2048))) for name in ("gate", "up", "down")}
-            for inner in (2816, 10944)
-        )  # fmt: skip
-        for index in range(layers):
-            at, feed = f"model.layers.{index}", dense if index == 0 else shared
-            inside = "mlp" if index == 0 else "mlp.shared_experts"
-            whole = attention | {f"{inside}.{name}": matrix for name, matrix in feed.items()}
-            self._matrices |= {f"{at}.{name}.weight": matrix for name, matrix in whole.items()}
-            self._tensors |= {f"{at}.{name}_layernorm.weight": torch.ones(2048) for name in ("input", "post_attention")}
-            self._tensors[f"{at}.self_attn.kv_a_layernorm.weight"] = torch.ones(512)
-            if index:
-                router = torch.randn(64, 2048, generator=torch.Generator().manual_seed(index)) * 0.1
-                self._tensors[f"{at}.mlp.gate.weight"] = router
-
-    def config(self):
-        return {**LITE, "num_hidden_layers": self._layers}
-
-    def experts(self, prefix):
-        return 64
 
 
 class Sequences(Feeder):
@@ -112,7 +71,7 @@ def main():
     args = parser.parse_args()
     kernels.set_threads(args.threads)
     layers = args.layers or (27 if args.kind == "v2lite" else 48)
-    weights = Lite(layers) if args.kind == "v2lite" else Synthetic(args.kind, layers)
+    weights = Shaped("lite", "BF16", layers) if args.kind == "v2lite" else Synthetic(args.kind, layers)
     bench_program.VOCAB = weights.config()["vocab_size"]  # tokens that a Feeder takes
     wishes = {"devices": "cuda", "gpu_experts": args.experts, "context": args.context, "prefill_threshold": 256}
     plan = planned(args.kind, weights, {**wishes, "chunk": args.chunk, "threads": args.threads}, args.device)

@@ -10,79 +10,32 @@ import argparse
 import gc
 import resource
 import statistics
+import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
-from bench_train import ATTENTION, SHAPES
-from transformers import AutoConfig, AutoModelForCausalLM
+from bench_train import ATTENTION
 
 from kt_core import kernels
 from kt_core.device import open_device
 from kt_core.engine.loader import build
 from kt_core.train import head, lora, placing
-from kt_core.weights import Matrix
+
+for folder in ("device", "engine"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+from shapes import SHAPES, Shaped  # noqa: E402
 
 NEAR = 0.03  # of a loss or a gradient, relative: both round to bfloat16, in other orders
-KIND, SIZES = SHAPES["v2lite"]
-EXPERTS, HIDDEN, INNER = SIZES["n_routed_experts"], SIZES["hidden_size"], SIZES["moe_intermediate_size"]
-
-
-class Random:
-    """What engine.loader.build asks of a checkpoint: all experts of a projection are the same bytes, packed one by one."""
-
-    described_in, vision = "random", False
-
-    def __init__(self, layers: int) -> None:
-        self._config = {"model_type": KIND, **SIZES, "num_hidden_layers": layers}
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**self._config))
-        self._shapes = {n: p.shape for n, p in model.state_dict().items() if ".experts." not in n}
-        self._some = torch.randn(1 << 24, generator=torch.Generator().manual_seed(0)) * 0.02
-        data = self._some[: HIDDEN * INNER].bfloat16().view(torch.uint8).numpy()
-        self._first = Matrix("BF16", INNER, HIDDEN, data.reshape(INNER, -1))
-        self._down = Matrix("BF16", HIDDEN, INNER, data.reshape(HIDDEN, -1))
-
-    def config(self) -> dict[str, Any]:
-        return self._config
-
-    def tie(self, names: Any) -> None:
-        """No name stands for another."""
-
-    def names(self) -> set[str]:
-        return set(self._shapes)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._shapes
-
-    def experts(self, prefix: str) -> int:
-        return EXPERTS
-
-    def expert(self, prefix: str, index: int, part: str) -> Matrix:
-        return self._down if part == "down" else self._first
-
-    def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        shape = self._shapes[name]
-        if "norm" in name:
-            return torch.ones(shape, dtype=dtype)
-        begin = sum(map(ord, name)) % 4096  # so that layers and routers differ
-        part = self._some[begin:].to(dtype)
-        return part.repeat(-(-shape.numel() // len(part)))[: shape.numel()].view(shape)
-
-    def forget_pages(self) -> None:
-        """No file was read."""
-
-    def nbytes(self, name: str) -> int:
-        return 0
-
-    def unused(self) -> list[str]:
-        return []
+SIZES = SHAPES["lite"]
+EXPERTS = SIZES["n_routed_experts"]
 
 
 def prepared(a: argparse.Namespace, count: int, device: str, resident: int) -> Any:
     with placing.rules(device, resident) as rules:
-        model = build(Random(count), lambda *_: None, rules)
+        model = build(Shaped("lite", "BF16", count), lambda *_: None, rules)
     torch.manual_seed(0)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(torch.bfloat16)
