@@ -23,9 +23,9 @@ def machine() -> dict[str, Any]:
 
 def limit(info: dict[str, Any], rows: list[Figures], url: str) -> Limit | None:
     """What most likely holds back a server of kt on this machine; None for any other server."""
-    kernels = info.get("kernels") or {}
+    kernels = info.get("kernels")
     alone = next((row for row in rows if row.concurrency == 1 and row.depth == 0), None)
-    if not kernels or urlsplit(url).hostname not in HERE:
+    if not isinstance(kernels, dict) or not kernels or urlsplit(url).hostname not in HERE:
         return None
     here = probe()
     threads = int(kernels.get("threads") or 0)

@@ -6,6 +6,7 @@ and say how a person sees it. Escape sequences are written to terminals only, un
 """
 
 import json
+import math
 import os
 import re
 import sys
@@ -157,6 +158,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such numbers
     return str(value) if isinstance(value, Path) else value
 
 

@@ -212,7 +212,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "bench.no_rows": ("It has another version, or its rows lack figures.", "其版本不同，或其数据行缺少数值。"),
     "bench.cut_short": ("the answer ended before its end", "回答提前结束"),
     "bench.no_text": ("an answer without text", "回答没有文本"),
-    "bench.no_event": ("a line of the answer is not JSON: {line}", "回答中有一行不是 JSON：{line}"),
+    "bench.no_usage": (
+        "the answer does not say how many tokens it has (usage), so no rate is known",
+        "回答未说明其 token 数（usage），因此无法得知速率",
+    ),
+    "bench.no_event": ("a line of the answer is no event of a completion: {line}", "回答中有一行不是补全事件：{line}"),
     "bench.resident": ("The server holds {size} of memory.", "服务占用 {size} 内存。"),
     "bench.joules": ("The CPU packages used {joules} J.", "各 CPU 封装共消耗 {joules} J。"),
     "bench.written": ("Written: {path}", "已写入：{path}"),

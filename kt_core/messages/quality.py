@@ -25,6 +25,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "One of the choices is neither a text nor a number, or empty",
         "choices 中有一项既非文本也非数字，或为空",
     ),
+    "quality.no_characters": (
+        "It has half of a character, a lone surrogate",
+        "其中含有半个字符，即单独的代理项",
+    ),
+    "quality.not_finite": (
+        "{name} gives numbers that are not finite.\nNothing can be judged of it: its weights or their conversion are damaged.\n"
+        "Make it again, or download it again.",
+        "{name} 给出的数值不是有限值。\n无法对其评判：其权重或转换已损坏。\n请重新转换或重新下载。",
+    ),
     "quality.same_choices": ("Two of the choices are the same", "choices 中有两项相同"),
     "quality.no_answer": (
         "answer is missing; it is a number from 0 to {last}, a letter from A to {letter}, or the choice itself",

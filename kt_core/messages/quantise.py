@@ -25,6 +25,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Another process is making {out}.\nTwo of them would write over each other.\nWait for it, or choose another --out.",
         "另一个进程正在生成 {out}。\n两者会相互覆盖。\n请等待其完成，或用 --out 选择其他位置。",
     ),
+    "quantise.not_ours": (
+        "{folder} is no unfinished output of kt quant.\nIt is a link, or has folders in it, and would be emptied.\n"
+        "Move it away, or choose another --out.",
+        "{folder} 不是 kt quant 未完成的输出。\n它是链接或其中含有文件夹，继续会将其清空。\n请将其移走，或用 --out 选择其他位置。",
+    ),
     "quantise.exists": (
         "{out} is there already.\nAn earlier output is never overwritten.\nChoose another --out, or delete the folder.",
         "{out} 已存在。\n不会覆盖先前的输出。\n请用 --out 选择其他位置，或删除该文件夹。",

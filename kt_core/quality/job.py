@@ -123,6 +123,10 @@ def _question(fields: dict[str, Any]) -> Question:
     if not all(type(choice) in (str, int, float) and str(choice).strip() for choice in choices):
         raise _Odd("quality.odd_choice")
     words = tuple(map(str, choices))
+    try:
+        "".join((question, *words)).encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can write
+        raise _Odd("quality.no_characters") from None
     if len({word.strip() for word in words}) < len(words):
         raise _Odd("quality.same_choices")
     return Question(question, words, _answer(fields.get("answer"), words))

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from kt_core import paths
-from kt_core.errors import UsageError
+from kt_core.errors import BadData, UsageError
 from kt_core.quality.job import Job, Question, read_questions, read_text
 from kt_core.quality.model import Model, encoded, tokenizer_of
 from kt_core.types import Progress
 
+MOST_NATS = 700  # of surprise, that a float64 still holds the exponential of
 LAYER_TOKENS = 128  # whose way through the layers is compared
 
 
@@ -37,7 +38,7 @@ def rows(job: Job, progress: Progress) -> Iterator[dict[str, Any]]:
     name, bytes, accuracy where there are questions; of a text perplexity, prefill and decode (tokens/s), and compared with
     the first: kl_divergence (mean, in nats) and kl_p99, top1 (share of equal first choices), layer_error (mean and worst
     relative error of a layer's output for the reference's input) and layer_errors. Raises, before any model is loaded,
-    UsageError for a text that is too short or that the models read as different tokens.
+    UsageError for a text that is too short or that the models read as different tokens; BadData for a model that gives no numbers.
     """
     progress("tokenizer", 0, 1, "")
     texts = _texts(job) if job.text else [[] for _ in job.subjects]
@@ -48,9 +49,14 @@ def rows(job: Job, progress: Progress) -> Iterator[dict[str, Any]]:
         reference = Reference(Path(folder)) if job.versus else None
         for subject, ids in zip(job.subjects, texts, strict=True):
             model = Model(subject, job.window, progress)
-            row = {"name": subject.files.name, "bytes": sum(Path(file).stat().st_size for file in subject.files.files)}
+            row: dict[str, Any] = {
+                "name": subject.files.name,
+                "bytes": sum(Path(file).stat().st_size for file in subject.files.files),
+            }
             if ids:
                 row |= _text_figures(model, ids, job, reference, progress)
+                if not math.isfinite(row["perplexity"]):
+                    raise BadData("quality.not_finite", name=subject.files.name)
             if ids and reference is not None:
                 row |= _layer_figures(model, ids, reference)
             if ids:
@@ -98,7 +104,8 @@ def _text_figures(
             at += len(found)
     progress("evaluate", len(ids), len(ids), "tokens")
     counted = len(ids) - len(ids) // job.window  # nothing follows a window's last token
-    figures: dict[str, Any] = {"perplexity": math.exp(surprises / counted), "tokens": len(ids)}
+    mean = surprises / counted
+    figures: dict[str, Any] = {"perplexity": math.exp(mean) if mean < MOST_NATS else mean, "tokens": len(ids)}
     if divergences:
         each = torch.cat(divergences).clamp(min=0)
         figures |= {"kl_divergence": float(each.mean()), "kl_p99": float(each.quantile(0.99)), "top1": equal / len(ids)}

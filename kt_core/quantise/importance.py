@@ -8,6 +8,7 @@ import bisect
 import hashlib
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,14 @@ def of(files: ModelFiles, identity: str, text: Path, threads: int, progress: Pro
     try:
         with np.load(path) as stored:
             return Importance({name: stored[name] for name in stored.files})
-    except (OSError, ValueError, zipfile.BadZipFile):
-        pass
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        pass  # not there, or not whole
     vectors = collect(files, content.decode("utf-8", "replace"), threads, progress)
     folder.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}.part")
     with beside.open("wb") as file:
         np.savez(file, **vectors)  # type: ignore[arg-type]
+        os.fsync(file.fileno())
     beside.replace(path)
     for old in sorted(folder.glob("*.npz"), key=lambda file: file.stat().st_mtime)[:-KEPT]:
         old.unlink(missing_ok=True)

@@ -84,10 +84,22 @@ def write(
         for name, content in layout.small.items():
             (partial / name).write_bytes(content)
         layout.finish(str(partial))
+        for path in partial.iterdir():
+            _on_disk(path)
         (partial / JOURNAL).unlink()
+        _on_disk(partial)
         partial.rename(out)
     except OSError as error:
         raise KTError("quantise.disk", folder=partial, reason=error.strerror or error) from error
+
+
+def _on_disk(path: Path) -> None:
+    """A file's bytes, or a folder's names, survive a power cut from here on."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 @contextmanager
@@ -99,6 +111,8 @@ def claimed(out: Path) -> Iterator[None]:
     partial = unfinished(out)
     made = [folder for folder in partial.parents if not folder.exists()]
     try:
+        if partial.is_symlink():
+            raise UsageError("quantise.not_ours", folder=partial)
         partial.mkdir(parents=True, exist_ok=True)
         folder = os.open(partial, os.O_RDONLY)
     except OSError as error:
@@ -146,10 +160,12 @@ def finished(layout: Layout, partial: Path, identity: str) -> int:
 
 
 def _resumed(layout: Layout, partial: Path, identity: str) -> int:
-    """The same; without any, the folder is emptied."""
+    """The same; without any, the folder is emptied. Raises UsageError where it holds what no run writes."""
     done = finished(layout, partial, identity)
+    if any(path.is_dir() and not path.is_symlink() for path in partial.iterdir()):
+        raise UsageError("quantise.not_ours", folder=partial)
     for path in partial.iterdir() if not done else ():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.unlink()
     return done
 
 

@@ -190,8 +190,13 @@ def test_reports_go_through_links_and_into_pipes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"data: {not json\n\n", "not JSON"),
-        (b"data: [1]\n\n", "not JSON"),
+        (b"data: {not json\n\n", "no event"),
+        (b"data: [1]\n\n", "no event"),
+        (b'data: {"choices": null}\n\n', "no event"),
+        (b'data: {"choices": [5]}\n\n', "no event"),
+        (b'data: {"choices": [], "usage": [1]}\n\n', "no event"),
+        (b'data: {"choices": [], "usage": {"prompt_tokens": null, "completion_tokens": 1}}\n\n', "no event"),
+        (b'data: {"choices": [{"text": "a"}]}\n\ndata: [DONE]\n\n', "how many tokens"),
         (b'data: {"choices": [{"text": "a"}]}\n\n', "before its end"),
         (b"data: [DONE]\n\n", "without text"),
         (b'data: {"error": "full"}\n\n', "full"),
@@ -271,8 +276,13 @@ def test_saved_runs(tmp_path: Path) -> None:
         saved.load("new")
     lacking = {name: value for name, value in row.items() if name != "prefill_rate"}
     rows = [json.dumps({"version": 1, "rows": [one]}) for one in (lacking, {**row, "prefill_rate": "fast"}, "x")]
+    odd = {"prompt": "\x1b[31m"}, {"depth": [1]}, {"decode_rate": -1}, {"decode_rate": 10**400}
+    more = [json.dumps({"version": 1, "rows": [row | one]}) for one in odd]
     for text in (
         *rows,
+        *more,
+        more[0].replace('"\\u001b[31m"', "NaN"),
+        "[" * 100000,
         '{"version": 1, "rows": {}}',
         "{",
         "[]",

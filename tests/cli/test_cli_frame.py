@@ -47,6 +47,7 @@ def test_no_arguments_show_help(kt: Run) -> None:
     assert kt().out == kt("--help").out
 
 
+@pytest.mark.alone
 def test_help_is_quick_and_imports_no_torch(env: dict[str, str]) -> None:
     code = "import sys; sys.argv = ['kt', '--help']\nfrom kt_cli.main import run\nrun(['--help'])\n"
     code += "bad = {'torch', 'transformers', 'rich', 'numpy', 'tomlkit', 'prompt_toolkit', 'kt_core._native'} & set(sys.modules)\n"
@@ -196,6 +197,11 @@ def test_global_options_stand_anywhere(kt: Run) -> None:
         == kt("config", "--json", "path").json
         == kt("config", "path", "--json").json
     )
+
+
+def test_numbers_that_json_has_not(capsys: Any) -> None:
+    output.document({"a": float("nan"), "b": [float("inf"), 1.5]})
+    assert json.loads(capsys.readouterr().out) == {"schema_version": output.SCHEMA_VERSION, "a": None, "b": [None, 1.5]}
 
 
 def test_text_helpers() -> None:

@@ -91,6 +91,23 @@ def test_perplexity_is_that_of_transformers(folders, job):
     assert row["prefill"] > 0 and row["decode"] > 0
 
 
+def test_a_token_that_has_no_numbers_is_told(folders, job, tmp_path, monkeypatch):
+    """What loading tries out does not meet every row of the embedding."""
+    broken = tmp_path / "broken"
+    shutil.copytree(folders["source"], broken)
+    tensors = load_file(broken / "model.safetensors")
+    tensors["model.embed_tokens.weight"][int(windows(folders)[0, 5])] = torch.nan
+    save_file(tensors, broken / "model.safetensors")
+    monkeypatch.setitem(folders, "broken", broken)
+    with pytest.raises(BadData, match="not finite"):
+        figures(job("broken", versus=False))
+
+
+def test_speed_of_a_short_window(job):
+    (row,) = figures(job("source", versus=False, window=16))
+    assert row["prefill"] > 0 and row["decode"] > 0
+
+
 def test_a_model_beside_itself_differs_in_nothing(job, folders):
     folders["again"] = folders["source"]
     _, row = figures(job("source", "again"))
@@ -186,7 +203,7 @@ GOOD = {"question": "2 + 2 =", "choices": ["3", "4", "5"], "answer": 1}
 ODD = [
     ("{", "not JSON from character 2"), ("[]", "not an object"), ('"text"', "not an object"), ("null", "not an object"),
     ("[" * 100_000, "not JSON"), ('{"answer": ' + "9" * 5000 + "}", "not JSON"),
-    ({"question": None}, "question is missing"), ({"question": 3}, "question is missing"), ({"question": " "}, "question is"),
+    ({"question": "\ud800 a"}, "half of a character"), ({"question": None}, "question is missing"), ({"question": 3}, "question is missing"), ({"question": " "}, "question is"),
     ({"choices": None}, "at least 2"), ({"choices": []}, "at least 2"), ({"choices": ["3"]}, "at least 2"),
     ({"choices": "345"}, "at least 2"), ({"choices": {"a": 1}}, "at least 2"),
     ({"choices": ["3", ""]}, "neither a text"), ({"choices": ["3", None]}, "neither"), ({"choices": ["3", ["4"]]}, "neither"),

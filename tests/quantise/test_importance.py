@@ -119,9 +119,12 @@ def test_a_job_takes_more_care_where_it_counts(folder, job, small, method):
     assert label["importance"]["text"] == "text.txt"
     assert "importance" not in json.loads((plain / "kt.json").read_text())
     (kept,) = (small.parent / "cache" / "kt" / "importance").glob("*.npz")
-    kept.write_bytes(kept.read_bytes()[:100])
-    importance.of(local_files(source), prepared.checkpoint, small, 1, lambda stage, *_: seen.append("again"))
-    assert "again" in seen
+    whole = kept.read_bytes()
+    for damaged in (whole[:100], b"", whole[:200] + bytes(100) + whole[300:]):
+        kept.write_bytes(damaged)
+        seen.clear()
+        importance.of(local_files(source), prepared.checkpoint, small, 1, lambda stage, *_: seen.append("again"))
+        assert "again" in seen
 
 
 def test_stacks_know_their_experts():

@@ -92,6 +92,21 @@ def test_work_that_has_changed_since_is_begun_anew(folder, job, monkeypatch, cha
     assert (out / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_is_no_unfinished_output_is_left_alone(folder, job, tmp_path, kind):
+    prepared = make.prepare(job(folder("llama"), "int4"))
+    partial = write.unfinished(Path(prepared.job.out))
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    mine = tmp_path / "mine" if kind == "link" else partial / "mine"
+    mine.mkdir(parents=True)
+    (mine / "file").write_text("precious")
+    if kind == "link":
+        partial.symlink_to(mine, target_is_directory=True)
+    with pytest.raises(UsageError, match="no unfinished output"):
+        make.run(prepared, lambda *_: None)
+    assert (mine / "file").read_text() == "precious" and not Path(prepared.job.out).exists()
+
+
 def test_two_at_once(folder, job):
     """The second one is refused, does no harm, and leaves nothing behind; one that failed at once leaves nothing either."""
     prepared = make.prepare(job(folder("llama"), "int4"))

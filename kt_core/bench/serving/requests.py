@@ -90,7 +90,7 @@ class Server:
                 found = answer.json() if answer.status_code == httpx.codes.OK else None
             except httpx.TransportError as error:
                 raise NotFound("client.no_answer", url=self.url, reason=error) from error
-            except ValueError:
+            except (ValueError, httpx.DecodingError):
                 return None
         return found if isinstance(found, dict) else None
 
@@ -119,10 +119,10 @@ class Server:
         text = words(int(tokens * WORDS_ASKED) + 8, self._chance)
         try:
             answer = await client.post("/tokenize", json={"model": self.model, "prompt": text})
-            ids = answer.json()["tokens"] if answer.status_code == httpx.codes.OK else []
+            ids = list(answer.json()["tokens"]) if answer.status_code == httpx.codes.OK else []
         except httpx.TransportError as error:
             raise NotFound("client.no_answer", url=self.url, reason=error) from error
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, httpx.DecodingError):
             ids = []
         if len(ids) >= tokens and all(isinstance(id, int) for id in ids):
             return list(ids[-tokens:])  # the end: some tokenizers put a token of their own first
@@ -145,7 +145,7 @@ class Server:
                     sample.error = _words(answer.status_code, await answer.aread())
                 else:
                     await _read(answer, sample)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.DecodingError) as error:
             sample.error = t("bench.connection", reason=error) if str(error) else t("bench.connection_lost")
         sample.ended = time.perf_counter()
         return sample
@@ -161,23 +161,27 @@ async def _read(answer: httpx.Response, sample: Sample) -> None:
             continue
         now = time.perf_counter()
         try:
-            event = json.loads(data)
-            error = event.get("error")
-        except (ValueError, AttributeError):
+            _note(json.loads(data), now, sample)
+        except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
             sample.error = t("bench.no_event", line=shown(data[:80]))
+        if sample.error:
             return
-        if error:
-            sample.error = str(error.get("message", error) if isinstance(error, dict) else error)
-            return
-        if any(choice.get("text") for choice in event.get("choices", [])):
-            sample.pieces.append(now)
-        usage = event.get("usage")
-        if usage:
-            sample.prompt_tokens = int(usage["prompt_tokens"])
-            sample.tokens = int(usage["completion_tokens"])
-            sample.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     if not sample.pieces or not ended:
         sample.error = t("bench.cut_short" if sample.pieces else "bench.no_text")
+    elif sample.tokens < 1:
+        sample.error = t("bench.no_usage")
+
+
+def _note(event: Any, now: float, sample: Sample) -> None:
+    """What an event tells. Raises TypeError, AttributeError, KeyError or ValueError for one that is none of a completion."""
+    if error := event.get("error"):
+        sample.error = str(error.get("message", error) if isinstance(error, dict) else error)
+        return
+    if any(choice.get("text") for choice in event.get("choices", [])):
+        sample.pieces.append(now)
+    if usage := event.get("usage"):
+        sample.prompt_tokens, sample.tokens = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+        sample.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
 
 def _joined(before: list[int] | str, prompt: list[int] | str) -> list[int] | str:

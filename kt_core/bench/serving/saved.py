@@ -13,6 +13,7 @@ from kt_core.messages import t
 
 NAME = re.compile(r"[\w][\w.-]{0,99}")
 VERSION = 1
+MOST = 1e12  # of a figure; NaN is not below it
 FIGURES = ("prefill_rate", "decode_rate", "output_rate", "first_token_p50", "between_tokens_p50")  # what is compared
 KEY = ("prompt", "output", "concurrency", "depth")  # what makes two rows of two runs the same case
 
@@ -33,18 +34,18 @@ def save(name: str, run: dict[str, Any]) -> Path:
 
 def load(name: str) -> dict[str, Any]:
     """A run by its name, or by a path to a file. Raises NotFound, naming those that exist, and BadData."""
-    path = Path(name) if name.endswith(".json") else place(name)
+    path = paths.expanded(Path(name)) if name.endswith(".json") else place(name)
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         rows = run["rows"]
         if run["version"] != VERSION or not isinstance(rows, list) or not all(_is_row(row) for row in rows):
             raise ValueError(t("bench.no_rows"))
     except FileNotFoundError as error:
-        if Path(name) == path:
+        if name.endswith(".json"):
             raise NotFound("bench.no_run_file", path=path) from error
         known = t("output.comma").join(names())
         raise NotFound("bench.no_run" if known else "bench.no_runs", name=name, known=known) from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RecursionError) as error:
         raise BadData("bench.bad_run", path=path, reason=t("bench.no_rows")) from error
     except (OSError, ValueError) as error:
         raise BadData("bench.bad_run", path=path, reason=getattr(error, "strerror", None) or error) from error
@@ -54,7 +55,10 @@ def load(name: str) -> dict[str, Any]:
 def _is_row(row: Any) -> bool:
     if not isinstance(row, dict) or not {*KEY, *FIGURES} <= row.keys():
         return False
-    return all(row[figure] is None or type(row[figure]) in (int, float) for figure in FIGURES)
+    if not all(isinstance(row[name], str | int) and str(row[name]).isprintable() for name in KEY):
+        return False
+    figures = [row[figure] for figure in FIGURES if row[figure] is not None]
+    return all(type(figure) in (int, float) and 0 <= figure <= MOST for figure in figures)
 
 
 def names() -> list[str]:
