@@ -252,7 +252,7 @@ def _connection(api: Api, timeout: float = CONNECT_SECONDS) -> HTTPConnection:
         if parts.scheme not in kinds or not parts.hostname:
             raise ValueError(api.url)
         return kinds[parts.scheme](parts.hostname, parts.port, timeout=timeout)
-    except ValueError:
+    except (ValueError, HTTPException):  # a port that is none, a host with a space
         raise UsageError("client.bad_url", url=api.url) from None
 
 

@@ -47,6 +47,7 @@ def test_no_server(kt: Run) -> None:
     done = kt("chat", "--url", "http://127.0.0.1:9", input="x")
     assert done.code == 4 and "http://127.0.0.1:9" in done.err
     assert kt("chat", "--url", "ftp://x", input="x").code == 2
+    assert kt("chat", "--url", "http://a b", input="x").code == 2
     assert kt("chat", "--url", "localhost:30000", input="x").code == 2
 
 
