@@ -145,6 +145,9 @@ def _collected(
         (folder / INPUTS).write_text(json.dumps(content), encoding="utf-8")
     except OSError as error:
         raise KTError("quantise.disk", folder=folder, reason=error.strerror or error) from error
+    except KTError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return content
 
 

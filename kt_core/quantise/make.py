@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from kt_core import paths
-from kt_core.errors import BadData, UsageError
+from kt_core.errors import BadData, Unsupported, UsageError
 from kt_core.models.storage import bits
 from kt_core.quantise import folder, methods, scheme
 from kt_core.quantise.columns import Curvature
@@ -95,7 +95,11 @@ def _run(prepared: Prepared, out: Path, progress: Progress) -> None:
         from kt_core.quantise import gptq  # with transformers, whose import takes seconds
 
         inputs = gptq.of(job.model, prepared.checkpoint, Path(job.gptq), inputs_of(out), job.threads, progress)
-        write(*place, inputs.find, COMPENSATED_AT_ONCE)
+        try:
+            write(*place, inputs.find, COMPENSATED_AT_ONCE)
+        except (BadData, Unsupported):
+            inputs.remove()
+            raise
         inputs.remove()
     elif job.importance:
         from kt_core.quantise import importance

@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from kt_core.errors import BadData, DoesNotFit, KTError, UsageError
+from kt_core.errors import BadData, DoesNotFit, KTError, Unsupported, UsageError
 from kt_core.messages import t
 from kt_core.quantise import methods
 from kt_core.quantise.ahead import Ahead
@@ -91,6 +91,10 @@ def write(
         partial.rename(out)
     except OSError as error:
         raise KTError("quantise.disk", folder=partial, reason=error.strerror or error) from error
+    except (BadData, Unsupported):  # of the source: another one's run would begin anew
+        for path in partial.iterdir():
+            path.unlink()
+        raise
 
 
 def _on_disk(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kt_core.errors import DoesNotFit, KTError, UsageError
+from kt_core.errors import BadData, DoesNotFit, KTError, UsageError
 from kt_core.quantise import layout, make, write
 
 
@@ -105,6 +105,19 @@ def test_what_is_no_unfinished_output_is_left_alone(folder, job, tmp_path, kind)
     with pytest.raises(UsageError, match="no unfinished output"):
         make.run(prepared, lambda *_: None)
     assert (mine / "file").read_text() == "precious" and not Path(prepared.job.out).exists()
+
+
+def test_a_source_that_is_refused_half_way_leaves_nothing(folder, job):
+    """Another source begins anew, so what was written of this one is of no use."""
+    source = folder("llama")
+    weights = next(Path(source).glob("*.safetensors"))
+    stored = bytearray(weights.read_bytes())
+    stored[-64:] = b"\xff" * 64
+    weights.write_bytes(stored)
+    prepared = make.prepare(job(source, "int4"))
+    with pytest.raises(BadData):
+        make.run(prepared, lambda *_: None)
+    assert not write.unfinished(Path(prepared.job.out)).exists()
 
 
 def test_two_at_once(folder, job):
