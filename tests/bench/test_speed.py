@@ -36,7 +36,7 @@ LIMITED_THERE = {"IQ4_K": (0.4, TILES)}
 GRIDS = {name for name in LIMITED if name.startswith("IQ")}
 WITHOUT_PERMUTES = 0.15  # of that where grids are read from tables: 0.5 to 4 GB/s in place of 5 to 14
 # Where AVX2 is all there is: the int8 peak is of one multiply and one add for 32 products, and signed bytes take two of
-# each and their sign; E4M3 takes 12 instructions. What a Zen 3 core reaches, less a quarter: 60 to 80 and 25 to 52 %, FP8
+# each and their sign; E4M3 is decoded for every four rows. What a Zen 3 core reaches, less a quarter: 60 to 80 and 25 to 52 %, FP8
 # 40 to 50 % of the read, IQ4_K 15.
 WITH_AVX2 = (0.45, 0.18)
 LIMITED_WITH_AVX2 = {
