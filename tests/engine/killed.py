@@ -1,6 +1,7 @@
 """python killed.py FOLDER TIMES: an engine that writes pages into the folder and is killed, so many times.
 
-One process imports everything once; each engine is a fork of it that gets SIGKILL a random time after its first answer.
+One process imports everything once; each engine is a fork of it that gets SIGKILL after its first answer: at a random
+time, and every second one while it writes a file, however seldom a busy machine lets it.
 """
 
 import os
@@ -54,6 +55,17 @@ def _live(path, ready, seed):
             os.write(ready, b".")
 
 
+def _stop_while_it_writes(child, path, rng):
+    """Look at the folder while the engine stands still, until there is a file that it has begun."""
+    while True:
+        os.kill(child, signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), "the engine ended before it was met writing"
+        if any(path.rglob(f".kt-{child}-*")):
+            return
+        os.kill(child, signal.SIGCONT)
+        time.sleep(rng.random() * 0.002)
+
+
 def main():
     path, times = Path(sys.argv[1]), int(sys.argv[2])
     import tinymodel  # with all of torch, before the first fork
@@ -69,7 +81,10 @@ def main():
         os.close(writing)
         assert os.read(reading, 1) == b".", "the engine died of itself"
         os.close(reading)
-        time.sleep(random.Random(seed).random() * 0.05)
+        rng = random.Random(seed)
+        time.sleep(rng.random() * 0.05)
+        if seed % 2:
+            _stop_while_it_writes(child, path, rng)
         os.kill(child, signal.SIGKILL)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 

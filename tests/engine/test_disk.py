@@ -333,14 +333,10 @@ def test_killed_while_writing(start, tmp_path):
     """Answers after any number of kills are right, without an error, and what was written whole is used."""
     where = tmp_path / "pages"
     script = Path(__file__).with_name("killed.py")
-    for _ in range(5):  # until the kills have met files that were being written, of which later engines leave one
-        done = subprocess.run([sys.executable, script, where, "8"], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr[-2000:]
-        left = files(where)
-        if any(f.name.startswith(".kt-") for f in left):
-            break
-    else:
-        pytest.fail("no kill met a file that was being written")
+    done = subprocess.run([sys.executable, script, where, "8"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    left = files(where)
+    assert any(f.name.startswith(".kt-") for f in left), "the last engine was killed while it wrote"
     assert sum(f.stat().st_size for f in left) <= killed.LIMIT * 1.1
     running = killed.engine(where)
     found = [killed.check(running, prompt, 9) for prompt in killed.PROMPTS]
