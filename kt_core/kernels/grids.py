@@ -56,6 +56,15 @@ def uneven(x: Floats, importance: Floats | None = None, tier: str | None = None)
     return _search(x, ("uneven", "", 15, False), importance, tier)
 
 
+def scales(
+    grid: str, x: Floats, levels: int, importance: Floats | None = None, below_zero: bool = False, tier: str | None = None
+) -> tuple[Floats, Floats]:
+    """(scales [n], offsets [n]) that "symmetric", "affine" or "uneven" finds, without the integers: for formats that round
+    scales once more, and take the nearest integers of what they became."""
+    found = _search(x, (grid, "", levels, below_zero), importance, tier, codes=False)
+    return found[:2]
+
+
 def nearest_uneven(x: Floats, scales: Floats, shifts: Floats, tier: str | None = None) -> Bytes:
     """indices 0 ... 15 [n, group], the nearest for scales and shifts [n] that are there."""
     return _nearest(x, scales, shifts, ("uneven", "", 15, False), tier)
@@ -72,17 +81,17 @@ def nearest_affine(x: Floats, scales: Floats, minimums: Floats, top: int, tier: 
 
 
 def _search(
-    x: Floats, form: tuple[str, str, int, bool], importance: Floats | None, tier: str | None
+    x: Floats, form: tuple[str, str, int, bool], importance: Floats | None, tier: str | None, codes: bool = True
 ) -> tuple[Floats, Floats, Bytes]:
     count, group = x.shape
     scales, offsets = np.empty(count, np.float32), np.empty(count, np.float32)
-    codes = np.empty((count, group), np.uint8)
+    found = np.empty((count if codes else 0, group), np.uint8)
     if importance is not None and importance.shape[1:] != (group,):
         raise ValueError(f"expected importance of groups of {group}, got {importance.shape}")
     weights, period = (0, 1) if importance is None else (_address(importance), len(importance))
-    places = (_address(x), weights, _address(scales), _address(offsets), _address(codes))
+    places = (_address(x), weights, _address(scales), _address(offsets), _address(found) if codes else 0)
     load().search_grids((count, group, period), form, places, tier or "")
-    return scales, offsets, codes
+    return scales, offsets, found
 
 
 def _nearest(x: Floats, scales: Floats, offsets: Floats, form: tuple[str, str, int, bool], tier: str | None) -> Bytes:

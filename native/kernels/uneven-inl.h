@@ -56,7 +56,7 @@ KT_INLINE void try_uneven(const Groups& groups, Rounding rounding, const F32x16&
         square = add(square, multiply(weighted, q));
         product = add(product, multiply(weighted, groups.x(j)));
     }
-    keep_better(rounding, square, product, all_lanes(offset), best);
+    keep_better_fit(rounding, square, product, all_lanes(offset), best);
 }
 
 template <bool Weighted>

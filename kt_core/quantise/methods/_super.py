@@ -21,21 +21,21 @@ def encoded(values: Floats, bits: int, importance: Floats | None) -> Bytes:
 def _blocks(values: Floats, bits: int, importance: Floats | None) -> Bytes:
     top = 2**bits - 1
     x = values.reshape(-1, GROUP)
-    scale, minimum, _ = grids.affine(x, top, importance=grouped(importance, GROUP), below_zero=True)
-    d, scales = _six_bits(scale.reshape(-1, 8))
-    dmin, minimums = _six_bits(-minimum.reshape(-1, 8))
-    q = grids.nearest_affine(x, (d * scales).reshape(-1), -(dmin * minimums).reshape(-1), top)
-    q = q.reshape(-1, 8, GROUP)
-    heads = np.concatenate([d, dmin], axis=-1).astype("<f2").view(np.uint8)
+    found = np.stack(grids.scales("affine", x, top, grouped(importance, GROUP), below_zero=True)).reshape(2, -1, 8)
+    found[1] *= -1
+    factors, integers = _six_bits(found)
+    scale, minimum = (factors * integers).reshape(2, -1)
+    q = grids.nearest_affine(x, scale, -minimum, top).reshape(-1, 8, GROUP)
+    heads = np.stack(list(factors[..., 0]), axis=-1).astype("<f2").view(np.uint8)
     fifth = [np.bitwise_or.reduce((q >> 4) << np.arange(8, dtype=np.uint8)[:, None], axis=1)] if bits == 5 else []
-    nibbles = (q & 15).reshape(-1, 4, 2, GROUP)
-    numbers = (nibbles[:, :, 0] | nibbles[:, :, 1] << 4).reshape(-1, 128)
-    return raw(np.concatenate([heads, _packed(scales, minimums), *fifth, numbers], axis=-1))
+    eights = (q & 15 if bits == 5 else q).reshape(-1, 4, 2, GROUP).view(np.uint64)
+    numbers = (eights[:, :, 0] | eights[:, :, 1] << np.uint64(4)).reshape(-1, 16).view(np.uint8)
+    return raw(np.concatenate([heads, _packed(*integers), *fifth, numbers], axis=-1))
 
 
 def _six_bits(x: Floats) -> tuple[Floats, Floats]:
-    """x >= 0 [blocks, 8] as float16 factors [blocks, 1] and integers 0 ... 63 [blocks, 8]."""
-    factor = rounding.f16(x.max(axis=1, keepdims=True) / np.float32(63))
+    """x >= 0 [..., 8] as float16 factors [..., 1] and integers 0 ... 63 [..., 8]."""
+    factor = rounding.f16(x.max(axis=-1, keepdims=True) / np.float32(63))
     return factor, np.clip(np.rint(rounding.divided(x, factor)), 0, 63)
 
 

@@ -21,7 +21,7 @@ def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> 
 
 def _blocks(values: Floats, importance: Floats | None) -> Bytes:
     x = values.reshape(-1, GROUP)
-    found, shifts, _ = grids.uneven(x, grouped(importance, GROUP))
+    found, shifts = grids.scales("uneven", x, 15, grouped(importance, GROUP))
     d, scales = _six_bits(found.reshape(-1, GROUPS))
     codes = grids.nearest_uneven(x, (d * scales).reshape(-1), shifts).reshape(-1, 8, 2, GROUP)
     bits = np.packbits(shifts.reshape(-1, GROUPS) > 0, axis=1, bitorder="little")

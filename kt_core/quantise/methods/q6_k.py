@@ -20,7 +20,7 @@ def encode(values: Floats, scheme: Scheme, importance: Floats | None = None) -> 
 
 def _blocks(values: Floats, importance: Floats | None) -> Bytes:
     x = values.reshape(-1, GROUP)
-    scale, _ = grids.symmetric(x, 32, importance=grouped(importance, GROUP))
+    scale, _ = grids.scales("symmetric", x, 32, grouped(importance, GROUP))
     scale = scale.reshape(-1, 16)
     d = rounding.f16(np.abs(scale).max(axis=1, keepdims=True) / np.float32(127))
     scales = np.clip(np.rint(rounding.divided(scale, d)), -128, 127)

@@ -33,7 +33,7 @@ struct GridArgs {
     bool below_zero;  // no offset of kAffine may be above 0
     float* scales;    // [count]
     float* offsets;   // [count]; not touched for kSymmetric
-    uint8_t* codes;   // [count][group]
+    uint8_t* codes;   // [count][group]; null where a search is to leave them out
 };
 using GridFn = void (*)(const GridArgs&);
 
