@@ -57,7 +57,12 @@ def uneven(x: Floats, importance: Floats | None = None, tier: str | None = None)
 
 
 def scales(
-    grid: str, x: Floats, levels: int, importance: Floats | None = None, below_zero: bool = False, tier: str | None = None
+    grid: str,
+    x: Floats,
+    levels: int,
+    importance: Floats | None = None,
+    below_zero: bool = False,
+    tier: str | None = None,
 ) -> tuple[Floats, Floats]:
     """(scales [n], offsets [n]) that "symmetric", "affine" or "uneven" finds, without the integers: for formats that round
     scales once more, and take the nearest integers of what they became."""

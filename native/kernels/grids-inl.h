@@ -179,8 +179,8 @@ Best with_zero_point(const Groups& groups, const GridArgs& a) {
     return best;
 }
 
-// Groups whose values are told from `low`, so that sums keep their digits where a group is narrow and far from
-// zero.
+// Groups whose values are told from `low`, so that sums keep their digits where a group is narrow and far
+// from zero.
 struct Shifted {
     alignas(64) float values[kMostGroup * kLanes];
     F32x16 low, w, x;  // sums of counts, and of counts times values
