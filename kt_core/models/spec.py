@@ -48,7 +48,7 @@ _ALIASES = {  # field -> names in reading order; the first one present counts
     "experts": EXPERTS,
     "experts per token": TOP_K,
 }
-_NEEDED = ("num_hidden_layers", "hidden_size")
+_NEEDED = ("num_hidden_layers",)  # without them no name says in which layer a weight is
 _EXPERT_INDEX = re.compile(r"layers\.(?P<layer>\d+)\..*\bexperts\.(?P<expert>\d+)\.")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(^|\.)(token_embd|embed_tokens|wte)\.weight$")
@@ -126,7 +126,7 @@ def examples(files: ModelFiles, formats: Iterable[str], count: int = 2) -> dict[
 
 
 def check_config(config: dict[str, Any], path: Path) -> None:
-    """Raises BadData, with every problem, for a configuration without a model type, a number of layers or a width, and for
+    """Raises BadData, with every problem, for a configuration without a model type or a number of layers, and for
     sizes of nonsense: whoever reads weights by their names needs these."""
     problems = Problems()
     text = dict(text_of(config))

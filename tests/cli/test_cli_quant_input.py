@@ -41,7 +41,7 @@ def test_a_family_that_kt_has_no_model_of(kt: Run, tmp_path: Path, dry: bool) ->
         (b"{nope", "not JSON"),
         (b"[1]", "not a JSON object"),
         (b"{}", "model_type is missing"),
-        (b'{"model_type": "llama"}', "num_hidden_layers is missing; hidden_size is missing"),
+        (b'{"model_type": "llama"}', "num_hidden_layers is missing"),
         (b'{"model_type": "llama", "num_hidden_layers": "one", "hidden_size": 64}', "num_hidden_layers is one"),
         (b'{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "text_config": [1]}', "text_config is"),
         (b'{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 0}', "heads is 0"),
