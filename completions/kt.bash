@@ -63,6 +63,7 @@ _kt() {
         --depth) :; return ;;
         --repeats) :; return ;;
         --seed) :; return ;;
+        --timeout) :; return ;;
         --save) :; return ;;
         --compare) :; return ;;
         --csv) COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -125,7 +126,7 @@ _kt() {
         'kt sft chat') words='--base --system -s --temperature -t --max-tokens --json --quiet -q --color --help -h' ;;
         'kt doctor') words='--sysroot --json --quiet -q --color --help -h' ;;
         'kt bench') words='inference compare quality machine moe linear attention mla --json --quiet -q --color --help -h' ;;
-        'kt bench inference') words='--url --prompt --output --concurrency -c --depth --repeats --threads --seed --api-key --save --compare --csv --markdown --plot --json --quiet -q --color --help -h' ;;
+        'kt bench inference') words='--url --prompt --output --concurrency -c --depth --repeats --threads --seed --api-key --timeout --save --compare --csv --markdown --plot --json --quiet -q --color --help -h' ;;
         'kt bench compare') words='--json --quiet -q --color --help -h' ;;
         'kt bench quality') words='--text --vs --questions --tokens --window --threads --json --quiet -q --color --help -h' ;;
         'kt bench machine') words='--threads --repeats --json --quiet -q --color --help -h' ;;

@@ -334,6 +334,7 @@ complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l threads -x -d 'CPU threads that compute; default: as many as the plan finds best'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l seed -x -d 'Number that prompts are drawn from; default: new prompts each time'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l api-key -x -d 'Key of the server; default: the key that kt was given'
+complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l timeout -x -d 'Give a server up that sends nothing for so long; default: 600'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l save -x -d 'Keep the run under this name, for comparison; default: none'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l compare -x -d 'Show this earlier run beside it; default: none'
 complete -c kt -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from inference' -l csv -r -F -d 'Write the rows as CSV; default: none'

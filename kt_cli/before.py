@@ -45,7 +45,7 @@ def check_rules(file: str) -> None:
         return
     try:
         event = json.loads(done.stdout.splitlines()[-1])
-        raise RemoteError(event["what"], event["why"], event["next"], event["exit_code"])
+        raise RemoteError(event["what"], event["why"], event["next"], event["exit_code"], event.get("kind", ""))
     except (ValueError, IndexError, KeyError):
         reason = (done.stderr.strip().splitlines() or ["?"])[-1]
         raise KTError("run.rules_unread", file=file, reason=reason) from None

@@ -10,6 +10,7 @@ import typer
 from kt_cli import launch, output
 from kt_core import paths
 from kt_core.errors import DoesNotFit, KTError, UsageError
+from kt_core.formats.texts import read_text
 from kt_core.messages import t
 from kt_core.quality import job as jobs
 from kt_core.quality.job import Job, Subject
@@ -41,7 +42,7 @@ def quality(
         raise UsageError("bench_quality.window_long", window=window, tokens=tokens)
     files = [path and paths.expanded(path).absolute() for path in (text, questions)]
     if files[0]:
-        jobs.read_text(files[0])
+        read_text(files[0])
     if files[1]:
         jobs.read_questions(files[1])
     chosen = list(dict.fromkeys([*([vs] if vs else []), *names]))

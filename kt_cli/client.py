@@ -11,10 +11,12 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
+from kt_cli import output
 from kt_core.errors import KTError, NotFound, RemoteError, UsageError
 from kt_core.messages import t
 
 CONNECT_SECONDS = 5.0
+LIST_SECONDS = 30.0  # for the list of models, which servers have at hand
 HEALTH_SECONDS = 1.0
 TOO_LONG = "context_length_exceeded"  # the API's code for a prompt that the context does not hold
 Message = dict[str, Any]  # role, and content: a text or parts, as pictures.content has it
@@ -153,8 +155,13 @@ def sees(api: Api, model: str) -> bool | None:
 
 def _entries(api: Api) -> list[dict[str, Any]]:
     """The server's list of models. Raises NotFound when nothing answers, or when what answers has no such list."""
+    with output.still(t("client.waits", url=api.url, seconds=f"{LIST_SECONDS:g}")):
+        return _listed(api)
+
+
+def _listed(api: Api) -> list[dict[str, Any]]:
     try:
-        response, connection = _send(api, "GET", "/v1/models")
+        response, connection = _send(api, "GET", "/v1/models", seconds=LIST_SECONDS)
     except Refused as refused:
         if refused.status != 404:
             raise
@@ -164,6 +171,8 @@ def _entries(api: Api) -> list[dict[str, Any]]:
     try:
         found = json.loads(response.read())["data"]
         return [entry for entry in found if isinstance(entry, dict)]
+    except TimeoutError as error:
+        raise _silent(api, LIST_SECONDS) from error
     except (ValueError, KeyError, TypeError) as error:
         raise KTError("client.not_a_server", url=api.url) from error
     finally:
@@ -215,15 +224,24 @@ def _piece(event: dict[str, Any]) -> Piece:
     )
 
 
-def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPResponse, HTTPConnection]:
-    """Send a request; the response when the server accepts it."""
+def _silent(api: Api, seconds: float) -> NotFound:
+    return NotFound("client.silent", url=api.url, seconds=f"{seconds:g}")
+
+
+def _send(
+    api: Api, method: str, path: str, body: Any = None, seconds: float | None = None
+) -> tuple[HTTPResponse, HTTPConnection]:
+    """Send a request; the response when the server accepts it. None `seconds`: a long prompt may keep the first byte
+    waiting for minutes."""
     connection = _connection(api)
     headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
     if api.key:
         headers["Authorization"] = b"Bearer " + api.key.encode()  # http.client would send text as latin-1
+    connected = False
     try:
         connection.connect()
-        connection.sock.settimeout(None)  # a long prompt may keep the first byte waiting for minutes
+        connected = True
+        connection.sock.settimeout(seconds)
         connection.request(method, urlsplit(api.url).path.rstrip("/") + path, body and json.dumps(body), headers)
         response = connection.getresponse()
     except UnicodeError:  # a host name that cannot be one
@@ -231,6 +249,8 @@ def _send(api: Api, method: str, path: str, body: Any = None) -> tuple[HTTPRespo
         raise UsageError("client.bad_url", url=api.url) from None
     except (OSError, HTTPException) as error:
         connection.close()
+        if connected and seconds and isinstance(error, TimeoutError):
+            raise _silent(api, seconds) from error
         raise NotFound("client.no_answer", url=api.url, reason=_reason(error)) from error
     except BaseException:  # Ctrl-C while the prompt is computed: the server must see the client leave
         connection.close()

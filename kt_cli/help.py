@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kt_cli import elsewhere, output
 from kt_core.errors import UsageError
+from kt_core.flags import MOST_DIGITS
 from kt_core.messages import t
 
 GLOBAL = ("json", "quiet", "color")  # options that every command takes
@@ -38,9 +39,13 @@ class Command(TyperCommand):
         known = {name for param in options(self, ctx) for name in (*param.opts, *param.secondary_opts)}
         for param in options(self, ctx):
             value = ctx.params.get(param.name)
-            given = map(str, value if isinstance(value, list | tuple) else [value])
-            if not known.isdisjoint(given):  # "-p --json" asks nobody about "--json"
-                raise UsageError("cli.needs_value", name=max(param.opts, key=len), command=" ".join(path_of(ctx)))
+            given = value if isinstance(value, list | tuple) else [value]
+            name, command = max(param.opts, key=len), " ".join(path_of(ctx))
+            if not known.isdisjoint(map(str, given)):  # "-p --json" asks nobody about "--json"
+                raise UsageError("cli.needs_value", name=name, command=command)
+            if any(isinstance(number, int) and abs(number) >= 10**MOST_DIGITS for number in given):
+                expected = t("cli.at_most", digits=MOST_DIGITS)
+                raise UsageError("cli.bad_value", name=name, expected=expected, command=command)
         return rest
 
 

@@ -440,7 +440,8 @@ def failure(child: Child, event: dict[str, Any] | None) -> RemoteError:
     if event:
         next_step = "\n".join(part for part in (str(event.get("next", "")), at) if part)
         code = int(event.get("exit_code") or 1)
-        return RemoteError(str(event.get("what", "")), str(event.get("why", "")), next_step, code)
+        what, why, kind = (str(event.get(name) or "") for name in ("what", "why", "kind"))
+        return RemoteError(what, why, next_step, code, kind)
     code = child.process.wait()
     what = t("run.server_killed", signal=-code) if code < 0 else t("run.server_ended", code=code)
     why = t("run.perhaps_memory") if code == -signal.SIGKILL else last_line(child.log)

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from kt_cli import terminal
 from kt_core.errors import KTError
-from kt_core.messages import t
+from kt_core.messages import OBEYED, t
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,15 +30,16 @@ if TYPE_CHECKING:
     from kt_core.types import Progress
 
 SCHEMA_VERSION = 1  # of the JSON documents; grows when a field is removed or changes its meaning
+STILL_SECONDS = 5.0
 PLAIN_PROGRESS_SECONDS = 5.0  # between two progress lines when stderr is not a terminal
 
 AMOUNT_CELLS = 31  # beside a bar: "1023 MiB of 1023 MiB", the time left, and the gaps
 LEAST_WIDTH = 24  # cells in which text is still readable
 BELOW = 4  # cells that a table's last column is indented by where it stands below the others
 
-# Control characters, except line ends, tabs, and the escape that begins a colour.
-UNRULY = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+# What a terminal obeys; STYLES are the first group.
+UNRULY = re.compile(rf"(\x1b\[(?:0|(?:[12]|3[1236])(?:;(?:[12]|3[1236]))*)m)|{OBEYED}")
 # what the server reports -> what a person reads; the store reports stages in words already
 STAGES = {
     "start": "output.stage_start",
@@ -194,8 +196,7 @@ def error(failure: KTError) -> None:
 def error_data(failure: KTError) -> dict[str, Any]:
     """The same as data, for a document that says more."""
     what, why, next_step = failure.lines()
-    kind = type(failure).__name__
-    return {"kind": kind, "what": what, "why": why, "next": next_step, "exit_code": failure.exit_code}
+    return {"kind": failure.kind, "what": what, "why": why, "next": next_step, "exit_code": failure.exit_code}
 
 
 def _lines_of(first: str, *more: str) -> None:
@@ -215,6 +216,18 @@ def _talk(line: str) -> None:
         sys.stderr.flush()
     except OSError:
         terminal.silence(sys.stderr.fileno())
+
+
+@contextmanager
+def still(line: str) -> Iterator[None]:
+    """Says the line where the block takes longer than a person waits without a word."""
+    timer = threading.Timer(STILL_SECONDS, status, (line,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
@@ -292,7 +305,7 @@ def printable(text: str) -> str:
 
 def _tamed(text: str, stream: IO[str]) -> str:
     """`text` as it may go to `stream`: of what a terminal obeys, colours alone. Names of files, models and servers are in it."""
-    return UNRULY.sub("", text) if is_terminal(stream) else text
+    return UNRULY.sub(r"\1", text) if is_terminal(stream) else text
 
 
 def listed(words: Iterable[str]) -> str:

@@ -51,7 +51,7 @@ def words(name: str) -> list[str]:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        found = tomlkit.parse(file(name).read_text(encoding="utf-8")).unwrap()
+        found = tomlkit.parse(file(name).read_text(encoding="utf-8-sig")).unwrap()
     except (OSError, ValueError, TOMLKitError) as error:
         raise BadData("profiles.bad", file=file(name), reason=getattr(error, "strerror", None) or error) from error
     line = [str(found.pop("model"))] if "model" in found else []

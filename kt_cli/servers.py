@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from kt_core import paths
 from kt_core.errors import EnvironmentProblem, KTError, NotFound, UsageError
 from kt_core.events import born
+from kt_core.flags import whole
 from kt_core.messages import t
 from kt_core.types import Plan
 
@@ -69,8 +70,8 @@ def of(path: str) -> Server | None:
 def matching(word: str) -> list[Server]:
     """The servers that `word` may mean: a process id, a port, an address, or a model's name. Newest first."""
     found = running()
-    if word.isdecimal():
-        return [server for server in found if int(word) in (server.pid, server.port)]
+    if (number := whole(word)) is not None:
+        return [server for server in found if number in (server.pid, server.port)]
     address = word.rstrip("/").removesuffix("/v1")
     return [server for server in found if word.casefold() == server.model.casefold() or server.url == address]
 

@@ -15,6 +15,7 @@ from kt_cli import adapters, choose, launch, names, output, planned, profiles
 from kt_cli.flags import Launching
 from kt_core import config, paths
 from kt_core.errors import KTError, NotFound
+from kt_core.flags import whole
 from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan
 
@@ -177,10 +178,11 @@ def _changed(name: str, files: ModelFiles, plan: Plan, answers: Answers) -> Plan
     )
     options = {key: value for key, value in answers.options.items() if key != CHANGED[name]}
     if text:
-        if not text.isdecimal() or not int(text):
+        count = whole(text)
+        if not count:
             output.warn(t("wizard.no_number", text=text))
             return plan
-        options[CHANGED[name]] = int(text)
+        options[CHANGED[name]] = count
     try:
         found = launch.make_plan(files, {key: options.get(option) for key, option in CHANGED.items()})
     except KTError as failure:

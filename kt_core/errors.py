@@ -12,6 +12,11 @@ class KTError(Exception):
 
     exit_code = 1
 
+    @property
+    def kind(self) -> str:
+        """What programs tell failures apart by."""
+        return type(self).__name__
+
     def __init__(self, key: str, **args: object) -> None:
         super().__init__(key)
         self.key = key
@@ -63,8 +68,13 @@ class Unsupported(KTError):
 
 
 class RemoteError(KTError):
-    """An error that another process reported, already in words."""
+    """An error that another process reported, already in words; `kind` is what it was there, where that was said."""
 
-    def __init__(self, what: str, why: str = "", next_step: str = "", exit_code: int = 1) -> None:
+    def __init__(self, what: str, why: str = "", next_step: str = "", exit_code: int = 1, kind: str = "") -> None:
         super().__init__("core.remote", what=what, why=why, next=next_step)
         self.exit_code = exit_code
+        self._kind = kind
+
+    @property
+    def kind(self) -> str:
+        return self._kind or super().kind

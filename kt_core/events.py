@@ -65,7 +65,7 @@ class Events:
 
     def error(self, error: KTError) -> None:
         what, why, next_step = error.lines()
-        self.emit("error", what=what, why=why, next=next_step, exit_code=error.exit_code)
+        self.emit("error", kind=error.kind, what=what, why=why, next=next_step, exit_code=error.exit_code)
 
 
 class Warnings(logging.Handler):

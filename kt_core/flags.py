@@ -18,6 +18,7 @@ USED, IGNORED, REFUSED = "used", "ignored", "refused"
 MODEL, WEIGHTS = "model", "weights"  # where a flag names the model; the weights' folder goes before the model's
 OPTION, WISH = "option", "wish"
 SWITCH, COUNT, NUMBER, TEXT, COUNTS, TEXTS = "", "COUNT", "NUMBER", "TEXT", "COUNT ...", "TEXT ..."
+MOST_DIGITS = 18  # of a count: it fits into 64 bits
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,11 @@ def command_line(text: str) -> list[str]:
     if not words[first:]:
         raise UsageError("flags.bad_command", reason=text[:60])
     return words[first:]
+
+
+def whole(text: str) -> int | None:
+    """The number from 0 that the digits of a text say; None for another text, and for more digits than any count has."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def near(name: str, options: Iterable[str]) -> list[str]:

@@ -54,8 +54,9 @@ def content(file: Path) -> bytes:
 
 
 def text(file: Path) -> str:
-    """The same, as UTF-8, with its lines ended as Python has them. Raises OSError and UnicodeDecodeError."""
-    return content(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    """The same, as UTF-8 without the mark that may begin it, with its lines ended as Python has them. Raises OSError and
+    UnicodeDecodeError."""
+    return content(file).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def config_file() -> Path:

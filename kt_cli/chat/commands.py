@@ -12,6 +12,7 @@ from kt_cli.chat import saved, session
 from kt_cli.chat.prompt import QUOTES
 from kt_core import paths
 from kt_core.errors import BadData, KTError, NotFound
+from kt_core.flags import whole
 from kt_core.messages import t
 
 LISTED = 10  # kept conversations that /load shows
@@ -220,7 +221,7 @@ def _load(chat: session.Chat, rest: str) -> None:
         rows = [(str(number), found.model, found.title) for number, found in enumerate(kept, 1)]
         output.status(output.table(rows) if rows else t("chat.none_kept"))
         return
-    number = int(rest) if rest.isdecimal() else 0
+    number = whole(rest) or 0
     found = kept[number - 1] if 0 < number <= len(kept) else saved.read(paths.expanded(rest))
     take_up(chat, found)
 

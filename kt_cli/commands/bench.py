@@ -12,8 +12,10 @@ from kt_cli.commands import microbench
 from kt_cli.help import Command, Group
 from kt_core.bench import serving
 from kt_core.bench.job import DEFAULT_REPEATS
-from kt_core.bench.serving import Case, Figures, energy, plot, requests, saved
+from kt_core.bench.serving import MOST_TOKENS, Case, Figures, energy, plot, requests, saved
 from kt_core.errors import NotFound, UsageError
+from kt_core.flags import whole
+from kt_core.formats.problems import shown
 from kt_core.messages import t
 
 DEFAULT = "inference"
@@ -51,6 +53,9 @@ def inference(
     threads: Annotated[int | None, typer.Option("--threads", help="run.threads", metavar="COUNT", min=1)] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="bench.seed", metavar="NUMBER", min=0)] = None,
     api_key: Annotated[str | None, typer.Option("--api-key", help="bench.api_key", metavar="SECRET")] = None,
+    timeout: Annotated[
+        int, typer.Option("--timeout", help="bench.timeout", metavar="SECONDS", min=1, max=10**6)
+    ] = requests.PATIENCE_SECONDS,
     save: Annotated[str | None, typer.Option("--save", help="bench.save", metavar="RUN")] = None,
     compare: Annotated[str | None, typer.Option("--compare", help="bench.compare", metavar="RUN")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="bench.csv", metavar="FILE")] = None,
@@ -72,7 +77,8 @@ def inference(
         plot.check(picture)
     if save:
         saved.place(save)
-    with _server(name, url, threads, api_key, seed, max(case.longest for case in wanted)) as server:
+    longest = max(case.longest for case in wanted)
+    with _server(name, url, threads, api_key, longest, {"seed": seed, "patience": timeout}) as server:
         run = _measure(server, wanted)
     files = {"run": saved.save(save, run) if save else None}
     files |= bench_report.write(run, csv, markdown)
@@ -124,28 +130,36 @@ def mla(
 
 
 def _depths(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() for word in words):
-        raise UsageError("bench.bad_depths", text=text)
-    return tuple(dict.fromkeys(map(int, words)))
+    found = [whole(word.strip()) for word in text.split(",")]
+    depths = tuple(dict.fromkeys(depth for depth in found if depth is not None))
+    if None in found or max(depths) > MOST_TOKENS:
+        raise UsageError("bench.bad_depths", text=shown(text))
+    return depths
 
 
 @contextmanager
 def _server(
-    name: str | None, url: str | None, threads: int | None, key: str | None, seed: int | None, longest: int
+    name: str | None, url: str | None, threads: int | None, key: str | None, longest: int, more: dict[str, Any]
 ) -> Iterator[requests.Server]:
-    """The server at `url`, else a running one of that model, else one that is started for this run."""
+    """The server at `url`, else a running one of that model, else one that is started for this run. `more` goes to it."""
+
+    def opened(url: str, model: str, key: str) -> requests.Server:
+        def waits(seconds: float) -> None:
+            output.status(t("bench.waits", url=url, silent=f"{seconds:.0f}", seconds=f"{more['patience']:g}"))
+
+        return requests.Server(url, model, key, waits=waits, **more)
+
     if url:
         from kt_cli import client
 
         secret = key or keys.own()
         models = client.models(client.Api(url, secret))
-        yield requests.Server(url, name or next(iter(models), ""), secret, seed)
+        yield opened(url, name or next(iter(models), ""), secret)
         return
     running = servers.ready() if threads is None else []
     found = next((server for server in running if name in (None, server.model)), None)
     if found:
-        yield requests.Server(found.url, found.model, key or keys.own(), seed)
+        yield opened(found.url, found.model, key or keys.own())
         return
     if name is None:
         raise NotFound("bench.no_server")
@@ -155,7 +169,7 @@ def _server(
     plan = launch.with_server(plan, None, None)
     with launch.serving(plan) as child:
         address = launch.wait_ready(child, launch.events(child))
-        yield requests.Server(address, plan.model.name, next(iter(plan.server.api_keys), ""), seed)
+        yield opened(address, plan.model.name, next(iter(plan.server.api_keys), ""))
 
 
 def _measure(server: requests.Server, wanted: list[Case]) -> dict[str, Any]:

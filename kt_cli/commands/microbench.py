@@ -13,6 +13,8 @@ from kt_core.bench import shapes
 from kt_core.bench.job import Job
 from kt_core.bench.shapes import Shape
 from kt_core.errors import KTError, UsageError
+from kt_core.flags import whole
+from kt_core.formats.quantized import KERNEL_GROUP
 from kt_core.machine import default_threads, probe
 from kt_core.messages import t
 from kt_core.plan import KERNEL_FORMATS, MOST_THREADS
@@ -127,6 +129,7 @@ def moe(
     check: Check = False,
 ) -> None:
     known = shapes.find(shape)
+    _check_multiples({"--hidden": hidden, "--intermediate": intermediate})
     given = hidden or intermediate or experts or top_k
     size = Shape(
         jobs.OWN if given else known.name,
@@ -156,6 +159,7 @@ def linear(
     check: Check = False,
 ) -> None:
     known = shapes.find(shape)
+    _check_multiples({"--inputs": inputs, "--outputs": outputs})
     size = Shape(
         jobs.OWN if inputs or outputs else known.name, inputs or known.heads_width, outputs or known.hidden, 1, 1, 0
     )
@@ -236,9 +240,18 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def numbers(text: str | None, option: str, command: str = "kt microbench") -> tuple[int, ...]:
     words = _names(text)
-    if text is not None and (not words or not all(word.isascii() and word.isdigit() and int(word) for word in words)):
+    found = tuple(count for word in words if (count := whole(word)))
+    if text is not None and (not words or len(found) < len(words)):
         raise _bad_value(option, t("microbench.a_list"), command)
-    return tuple(map(int, words))
+    return found
+
+
+def _check_multiples(sizes: dict[str, int | None]) -> None:
+    """Raises UsageError for a width that no weight in blocks can have."""
+    for option, count in sizes.items():
+        if count and count % KERNEL_GROUP:
+            near = max(KERNEL_GROUP, count // KERNEL_GROUP * KERNEL_GROUP)
+            raise UsageError("microbench.multiple", option=option, count=count, step=KERNEL_GROUP, near=near)
 
 
 def _threads(text: str | None) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import choose, launch, output
+from kt_cli import choose, launch, output, terminal
 from kt_cli.help import Command, new_app
 from kt_core import paths
 from kt_core.errors import KTError, UsageError
@@ -125,11 +125,13 @@ def _folder(out: str | None) -> Path | None:
 
 
 def _with_text(job: Job, importance: Path | None, gptq: Path | None, method: str) -> Job:
-    """The job with the text that it reads first. Raises UsageError."""
+    """The job with the text that it reads first. Raises UsageError, and what reading the text raises."""
     if importance and gptq:
         raise UsageError("quant.one_text")
     if gptq and job.method not in jobs.COMPENSATED:
         raise UsageError("quant.no_gptq", method=method, known=", ".join(jobs.COMPENSATED))
+    if text := importance or gptq:
+        jobs.read_sample(paths.expanded(text))
     return replace(job, importance=_place(importance), gptq=_place(gptq))
 
 
@@ -152,6 +154,8 @@ def _events(job: Job) -> Iterator[dict[str, Any]]:
             kind = event.get("event")
             if kind == "progress":
                 report(str(event["stage"]), int(event["done"]), int(event["total"]), str(event["unit"]))
+            elif kind == "warning":
+                output.warn(*str(event["what"]).splitlines())
             elif kind == "error":
                 raise launch.failure(child, event)
             else:
@@ -169,12 +173,15 @@ def _planned(job: Job) -> dict[str, Any]:
 
 
 def _made(job: Job) -> str:
-    """The output's folder. Ctrl-C ends the process; layers that are whole by then stay for the next time."""
+    """The output's folder. A signal ends the process; layers that are whole by then stay for the next time."""
     try:
         events = [event for event in _events(job) if event.get("event") == "done"]
     except KeyboardInterrupt:
         output.status(t("quant.interrupted", again=_again(job)))
         raise typer.Exit(INTERRUPTED) from None
+    except terminal.Terminated:
+        output.status(t("quant.terminated", again=_again(job)))
+        raise
     return str(events[-1]["path"])
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kt_cli import answer, client, launch, output, sft_wizard
+from kt_cli import answer, client, launch, output, sft_wizard, terminal
 from kt_cli.commands.chat import converse
 from kt_cli.help import Command, new_app
 from kt_core import config, paths
@@ -61,6 +61,9 @@ def train(
     except KeyboardInterrupt:
         output.status(t("sft.stopped"))
         raise typer.Exit(INTERRUPTED) from None
+    except terminal.Terminated:
+        output.status(t("sft.stopped"))
+        raise
     if dry_run:
         output.result(told, lambda: "", names=())
         return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from kt_core.device.base import Device
 from kt_core.errors import EnvironmentProblem, UsageError
+from kt_core.flags import whole
 
 __all__ = ["KINDS", "Device", "found", "open_device"]
 
@@ -18,7 +19,7 @@ KINDS = ("cuda", "xpu", "npu", "cpu")
 def open_device(name: str) -> Device:
     """The device "cuda", "cuda:1", "cpu", ... Raises UsageError for no such name, EnvironmentProblem when torch cannot use it."""
     kind, _, number = name.partition(":")
-    if kind not in KINDS or (number and not number.isdecimal()):
+    if kind not in KINDS or (number and whole(number) is None):
         raise UsageError("device.unknown", device=name, known=", ".join(KINDS))
     own: type[Device] = importlib.import_module(f"kt_core.device.{kind}").Own
     index = int(number or 0)

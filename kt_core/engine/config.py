@@ -11,6 +11,8 @@ from kt_core.errors import BadData, KTError, Unsupported
 from kt_core.formats.problems import shown
 from kt_core.models.spec import not_finite
 
+_LINES = 2  # of a reason: the first one may name a setting, and the second what is wrong with it
+
 
 def model_config(fields: dict[str, Any], path: str) -> PretrainedConfig:
     """transformers' object for `fields`, which `path` holds.
@@ -35,8 +37,9 @@ def blamed_on(path: str) -> Iterator[None]:
     except (KTError, ImportError, MemoryError):
         raise
     except Exception as e:
-        reason = next((line.strip() for line in str(e).splitlines() if line.strip()), "")
-        raise BadData("weights.config", path=shown(path), reason=f"{type(e).__name__}: {shown(reason)}") from e
+        lines = [shown(line.strip()) for line in str(e).splitlines() if line.strip()]
+        reason = " ".join(lines[:_LINES])
+        raise BadData("weights.config", path=shown(path), reason=f"{type(e).__name__}: {reason}") from e
 
 
 def unknown_family(family: str, reason: str) -> Unsupported:

@@ -55,7 +55,7 @@ def default_rules() -> Path:
 def read_rules(path: Path) -> list[Rule]:
     """Read and check a rule file. Raises NotFound, or BadData listing every problem with its line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
         raise NotFound("inject.no_file", path=path, reason=e.strerror or e) from None
     except UnicodeDecodeError as e:

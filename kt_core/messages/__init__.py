@@ -7,10 +7,14 @@ file's name, so a room is loaded when its first message is shown. Placeholders a
 
 import importlib
 import os
+import re
 from functools import cache
 
 LANGUAGES = ("en", "zh")
 _language: str | None = None
+# What a terminal obeys: control characters but line ends and tabs, and marks that turn the direction of writing.
+OBEYED = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+_OBEYED = re.compile(OBEYED)
 
 
 def set_language(code: str | None) -> None:
@@ -38,6 +42,11 @@ def room(name: str) -> dict[str, tuple[str, str]]:
 
 
 def t(key: str, **args: object) -> str:
-    """The text of `key` in the current language. Raises KeyError for an unknown key."""
+    """The text of `key` in the current language, `plain`. Raises KeyError for an unknown key."""
     text = room(key.partition(".")[0])[key][LANGUAGES.index(language())]
-    return text.format(**args) if args else text
+    return plain(text.format(**args)) if args else text
+
+
+def plain(text: str) -> str:
+    """`text` without what a terminal would obey: names of files, models' words and servers' errors are no commands."""
+    return text if text.isprintable() else _OBEYED.sub("", text)

@@ -233,6 +233,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "--depth does not take {text}.\nExpected: numbers from 0, separated by commas.\nFor example: --depth 0,4096",
         "--depth 不能为 {text}。\n应为不小于 0 的整数，以逗号分隔。\n例如：--depth 0,4096",
     ),
+    "bench.timeout": (
+        "Give a server up that sends nothing for so long; default: 600",
+        "服务持续这么久没有发送内容则放弃；默认为 600",
+    ),
+    "bench.waits": (
+        "Still waiting for {url}: nothing has come for {silent} s; given up after {seconds} s.",
+        "仍在等待 {url}：已 {silent} 秒没有收到内容；{seconds} 秒后放弃。",
+    ),
     "bench.connection": ("the connection broke: {reason}", "连接中断：{reason}"),
     "bench.connection_lost": ("the server closed the connection", "服务关闭了连接"),
     "bench.bad_name": (

@@ -74,6 +74,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cli.whole_number": ("a whole number", "整数"),
     "cli.number": ("a number", "数字"),
     "cli.between": ("{kind} from {low} to {high}", "{low} 到 {high} 之间的{kind}"),
+    "cli.at_most": ("a whole number of at most {digits} digits", "不超过 {digits} 位的整数"),
     "cli.at_least": ("{kind}, {low} or more", "不小于 {low} 的{kind}"),
     "cli.needs_value": (
         "{name} needs a value.\n\nSee: {command} --help",

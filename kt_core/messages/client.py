@@ -65,6 +65,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "No server answers at {url}.\n{reason}\nStart one with: kt run MODEL",
         "{url} 上没有服务器响应。\n{reason}\n启动服务器：kt run MODEL",
     ),
+    "client.silent": (
+        "{url} accepted the connection and then sent nothing for {seconds} s.\nThe server hangs, or is too slow for what was asked, or something else listens there.\n"
+        "See the server's log; kt bench waits longer with --timeout SECONDS.",
+        "{url} 接受了连接，但 {seconds} 秒内没有发送任何内容。\n服务卡住了，或对所请求的内容来说太慢，或监听的是其他程序。\n"
+        "请查看服务日志；kt bench 可用 --timeout SECONDS 等待更久。",
+    ),
+    "client.waits": (
+        "Still waiting for {url}, which accepted the connection; given up after {seconds} s without a word.",
+        "仍在等待 {url} 响应（连接已接受）；{seconds} 秒没有响应则放弃。",
+    ),
     "client.bad_url": (
         "{url!r} is not the address of a server.\n\nFor example: http://127.0.0.1:30000",
         "“{url}”不是服务器地址。\n\n例如：http://127.0.0.1:30000",

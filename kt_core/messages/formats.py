@@ -9,6 +9,17 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} is a {kind} file that kt cannot read.\n{problems}\nConvert the model again with current tools.",
         "kt 无法读取 {kind} 文件 {path}。\n{problems}\n请用当前版本的工具重新转换模型。",
     ),
+    "formats.text_missing": (
+        "There is no file {path}.\nIt was to be read as text.\nCheck the path.",
+        "文件 {path} 不存在。\n原要作为文本读取。\n请检查路径。",
+    ),
+    "formats.text_unreadable": (
+        "{path} cannot be read as text.\n{reason}.\nChoose a text file in UTF-8.",
+        "无法将 {path} 作为文本读取。\n{reason}。\n请选择 UTF-8 文本文件。",
+    ),
+    "formats.text_no_utf8": ("The byte at {place} is not UTF-8", "第 {place} 字节不是 UTF-8"),
+    "formats.text_empty": ("It is empty", "文件为空"),
+    "formats.text_binary": ("The byte at {place} is 0, which no text has", "第 {place} 字节为 0，文本中不会出现"),
     "formats.no_file": (
         "There is no file {path}.\n\nCheck the path, or see `kt model list`.",
         "文件 {path} 不存在。\n\n请检查路径，或查看 `kt model list`。",

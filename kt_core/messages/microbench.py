@@ -90,7 +90,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Compare results with a float64 reference, and end with code 1 if one is off by more than it may",
         "与 float64 参考结果比较；若误差超出允许范围则退出码为 1",
     ),
-    "microbench.a_list": ("whole numbers from 1, separated by commas", "不小于 1 的整数，以逗号分隔"),
+    "microbench.a_list": (
+        "whole numbers from 1, of at most 18 digits, separated by commas",
+        "不小于 1 且不超过 18 位的整数，以逗号分隔",
+    ),
+    "microbench.multiple": (
+        "{option} cannot be {count}.\nWidths of weights are multiples of {step}: kernels read blocks of that many.\nFor example: {option} {near}",
+        "{option} 不能为 {count}。\n权重的宽度须为 {step} 的倍数：内核按此大小的块读取。\n例如：{option} {near}",
+    ),
     "microbench.threads_many": (
         "{threads} threads are more than kt can start.\nThe limit is {most}.\nName fewer.",
         "{threads} 个线程超出 kt 可启动的数量。\n上限为 {most}。\n请减少。",

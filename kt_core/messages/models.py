@@ -208,6 +208,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "models.config_unreadable": ("it cannot be read: {reason}", "无法读取：{reason}"),
     "models.config_not_json": ("it is not JSON: {reason}", "不是 JSON：{reason}"),
     "models.config_not_object": ("it is not a JSON object", "不是 JSON 对象"),
+    "models.config_no_object": ("{field} is not a JSON object", "{field} 不是 JSON 对象"),
     "models.config_no_type": (
         "model_type is missing, which names the family of the model",
         "缺少 model_type，即模型所属系列的名称",

@@ -1,16 +1,6 @@
 """Messages of judging models."""
 
 MESSAGES: dict[str, tuple[str, str]] = {
-    "quality.no_file": (
-        "There is no file {path}.\nIt was to be read as text or questions.\nCheck the path.",
-        "文件 {path} 不存在。\n原要作为文本或选择题读取。\n请检查路径。",
-    ),
-    "quality.unreadable": (
-        "{path} cannot be read as text.\n{reason}.\nChoose a UTF-8 file.",
-        "无法将 {path} 作为文本读取。\n{reason}。\n请选择 UTF-8 文件。",
-    ),
-    "quality.no_utf8": ("The byte at {place} is not UTF-8", "第 {place} 字节不是 UTF-8"),
-    "quality.empty": ("It is empty", "文件为空"),
     "quality.no_json": ("It is not JSON from character {column} on", "自第 {column} 个字符起不是 JSON"),
     "quality.no_object": (
         "It is not an object with question, choices and answer",

@@ -103,6 +103,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "输出未以 {name} 列出。\n该名称已属于其他模型。\n仍可直接运行其文件夹。",
     ),
     "quant.interrupted": ("Interrupted. {again}", "已中断。{again}"),
+    "quant.terminated": ("Stopped by a signal. {again}", "已被信号终止。{again}"),
     "quant.goes_on": (
         "The same command goes on with what is finished.",
         "再次运行同一命令会在已完成的部分上继续。",

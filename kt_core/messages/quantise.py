@@ -11,6 +11,18 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{text} 不是此类输出的覆盖规则。\n格式为 PATTERN=METHOD，int4 还可写作 PATTERN=int4:GROUP，方法为：{known}。\n"
         "示例：--override 'layers\\.0\\.=keep'",
     ),
+    "quantise.undecodable": (
+        "tensor {tensor} has the dtype {dtype}, which kt cannot decode",
+        "张量 {tensor} 的数据类型为 {dtype}，kt 无法解码",
+    ),
+    "quantise.integers": (
+        "tensor {tensor} holds integers ({dtype}) where the model has real numbers, and config.json describes no quantisation of it",
+        "张量 {tensor} 存储的是整数（{dtype}），而模型此处为实数，config.json 也未说明其量化方式",
+    ),
+    "quantise.unloadable": (
+        "kt has no model for {model}: it cannot check the weights, nor run what is made.\n{reason}",
+        "kt 没有 {model} 对应的模型：无法核对权重，也无法运行生成的结果。\n{reason}",
+    ),
     "quantise.pattern": (
         "{text} is not a regular expression.\n{reason}\nExample: --override 'layers\\.0\\.=keep'",
         "{text} 不是正则表达式。\n{reason}\n示例：--override 'layers\\.0\\.=keep'",
@@ -39,9 +51,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Choose another --method or --only.",
         "{method} 不会改变 {model} 中的任何内容。\n其中没有该方法所处理的权重。\n请选择其他 --method 或 --only。",
     ),
-    "quantise.text": (
-        "The text {path} cannot be read.\n{reason}.\nGive a text file of some thousand words.",
-        "无法读取文本 {path}。\n{reason}。\n请提供约数千词的文本文件。",
+    "quantise.short_text": (
+        "The text {path} is too short.\nIt has {count} letters; at least {least} are needed to tell columns apart.\nGive a text file of some thousand words.",
+        "文本 {path} 太短。\n其中有 {count} 个字符；要区分各列至少需要 {least} 个。\n请提供约数千词的文本文件。",
+    ),
+    "quantise.uniform_text": (
+        "The text {path} says too little.\nIt has {count} different letters; any text of a language has {least} and more.\nGive a text file of some thousand words.",
+        "文本 {path} 的内容太少。\n其中只有 {count} 种字符；任何语言的文本都有 {least} 种以上。\n请提供约数千词的文本文件。",
     ),
     "quantise.no_text": (
         "The text has no tokens for {model}.\nImportance is collected by running a text through the model.\n"
@@ -68,6 +84,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "quantise.disk": (
         "The output cannot be written.\n{folder}: {reason}.\nMake room or choose another --out; layers that are finished stay, and the same command goes on with them.",
         "无法写入输出。\n{folder}：{reason}。\n请腾出空间或选择其他 --out；已完成的层会保留，再次运行同一命令会继续。",
+    ),
+    "quantise.no_place": (
+        "{out} cannot be made.\n{folder}, which it is written into first: {reason}.\nChoose another --out.",
+        "无法生成 {out}。\n先写入的 {folder}：{reason}。\n请用 --out 选择其他位置。",
     ),
     "quantise.disk_full": (
         "The output does not fit on the disk.\nIt needs {needed} more; {folder} has {free} free.\nMake room or choose another --out.",

@@ -75,7 +75,7 @@ def own() -> dict[str, Known]:
     problems = Problems()
     found: dict[str, Known] = {}
     try:
-        tables = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
+        tables = tomlkit.parse(file.read_text(encoding="utf-8-sig")).unwrap()
     except (OSError, ValueError, ParseError) as error:
         problems.add("models.config_unreadable", reason=error)
         tables = {}
@@ -107,7 +107,7 @@ def _change(change: Callable[[Any], object]) -> Path:
 
     own()  # a file with faults is not written over
     file = paths.models_file()
-    document = tomlkit.parse(file.read_text(encoding="utf-8")) if paths.is_file(file) else tomlkit.document()
+    document = tomlkit.parse(file.read_text(encoding="utf-8-sig")) if paths.is_file(file) else tomlkit.document()
     change(document)
     config.write_file(file, document.as_string())
     return file

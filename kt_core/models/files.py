@@ -130,7 +130,7 @@ def _shards(folder: Path) -> list[Path]:
 def _indexed(index: Path) -> set[str]:
     """File names in a shard index. Raises BadData for anything else, names outside the folder included."""
     try:
-        found = json.loads(index.read_text(encoding="utf-8"))
+        found = json.loads(index.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise BadData("models.bad_index", path=index, reason=error.strerror or error) from None
     except (ValueError, RecursionError) as error:

@@ -48,6 +48,7 @@ _ALIASES = {  # field -> names in reading order; the first one present counts
     "experts": EXPERTS,
     "experts per token": TOP_K,
 }
+_NEEDED = ("num_hidden_layers",)  # without them no name says in which layer a weight is
 _EXPERT_INDEX = re.compile(r"layers\.(?P<layer>\d+)\..*\bexperts\.(?P<expert>\d+)\.")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(^|\.)(token_embd|embed_tokens|wte)\.weight$")
@@ -124,6 +125,24 @@ def examples(files: ModelFiles, formats: Iterable[str], count: int = 2) -> dict[
     return found
 
 
+def check_config(config: dict[str, Any], path: Path) -> None:
+    """Raises BadData, with every problem, for a configuration without a model type or a number of layers, and for
+    sizes of nonsense: whoever reads weights by their names needs these."""
+    problems = Problems()
+    text = dict(text_of(config))
+    if not isinstance(config.get("model_type"), str) or not config["model_type"]:
+        problems.add("models.config_no_type")
+    if not isinstance(config.get("text_config", {}), dict):
+        problems.add("models.config_no_object", field="text_config")
+    for name, aliases in _ALIASES.items():
+        if name in _NEEDED or any(text.get(alias) is not None for alias in aliases):
+            _size(text, name, problems, optional=name.startswith("experts"))
+    for setting in not_finite(config):
+        problems.add("models.config_not_finite", setting=setting)
+    if problems:
+        raise BadData("models.bad_config", path=path, problems=problems)
+
+
 def described_in(files: ModelFiles) -> Path:
     """The file that holds the model's configuration."""
     return Path(files.path) if files.format == "gguf" else Path(files.path) / "config.json"
@@ -147,7 +166,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     problems = Problems()
     config: Any = None
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8-sig"))
         if not isinstance(config, dict):
             problems.add("models.config_not_object")
         elif not isinstance(config.get("model_type"), str) or not config["model_type"]:

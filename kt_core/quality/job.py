@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kt_core import paths
-from kt_core.errors import BadData, NotFound
+from kt_core.errors import BadData
+from kt_core.formats.texts import read_text
 from kt_core.messages import t
 from kt_core.types import ModelFiles, Plan
 
@@ -62,21 +62,6 @@ class Question:
     question: str
     choices: tuple[str, ...]
     answer: int
-
-
-def read_text(path: Path) -> str:
-    """Raises NotFound or BadData."""
-    try:
-        text = paths.text(path)
-    except FileNotFoundError:
-        raise NotFound("quality.no_file", path=path) from None
-    except OSError as error:
-        raise BadData("quality.unreadable", path=path, reason=error.strerror or error) from None
-    except UnicodeDecodeError as error:
-        raise BadData("quality.unreadable", path=path, reason=t("quality.no_utf8", place=error.start)) from None
-    if not text.strip():
-        raise BadData("quality.unreadable", path=path, reason=t("quality.empty"))
-    return text
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:

@@ -15,7 +15,8 @@ import torch
 
 from kt_core import paths
 from kt_core.errors import BadData, UsageError
-from kt_core.quality.job import Job, Question, read_questions, read_text
+from kt_core.formats.texts import read_text
+from kt_core.quality.job import Job, Question, read_questions
 from kt_core.quality.model import Model, encoded, tokenizer_of
 from kt_core.types import Progress
 

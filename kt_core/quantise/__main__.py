@@ -1,11 +1,12 @@
 """python -m kt_core.quantise --job JSON [--events-fd N]: one job, told as events.
 
-`plan` (the figures of make.figures), `progress`, `done` (path) and `error`, one JSON object a line.
+`warning` (what), `plan` (the figures of make.figures), `progress`, `done` (path) and `error`, one JSON object a line.
 """
 
 from types import ModuleType
 
 from kt_core import child
+from kt_core.messages import t
 from kt_core.quantise.job import Job
 
 
@@ -19,6 +20,8 @@ def main() -> int:
 
     def work(make: ModuleType) -> None:
         prepared = make.prepare(job)
+        if why := prepared.source.unloadable:
+            events.emit("warning", what=t("quantise.unloadable", model=job.model.name, reason=why))
         if job.dry_run:
             events.emit("plan", **make.figures(prepared))
         else:

@@ -127,7 +127,7 @@ def of(files: ModelFiles, identity: str, text: Path, folder: Path, threads: int,
         if known["of"] != wanted:
             raise ValueError(wanted)
     except (OSError, ValueError, KeyError):
-        known = _collected(files, content.decode("utf-8", "replace"), folder, wanted, threads, progress)
+        known = _collected(files, content.decode("utf-8-sig", "replace"), folder, wanted, threads, progress)
     torch.set_num_threads(1)  # the job's threads work beside each other; and one thread's sums have one order
     places = {place: Rows(**rows) for place, rows in known["places"].items()}
     return Inputs(folder, places, 2 * threads + 4)

@@ -75,7 +75,7 @@ def of(files: ModelFiles, identity: str, text: Path, threads: int, progress: Pro
             return Importance({name: stored[name] for name in stored.files})
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
         pass  # not there, or not whole
-    vectors = collect(files, content.decode("utf-8", "replace"), threads, progress)
+    vectors = collect(files, content.decode("utf-8-sig", "replace"), threads, progress)
     folder.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}.part")
     with beside.open("wb") as file:

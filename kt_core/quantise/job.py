@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kt_core.errors import UsageError
+from kt_core.errors import BadData, UsageError
+from kt_core.formats.texts import read_text
 from kt_core.types import ModelFiles
 
 FOLDERS = ("int4", "int8", "fp8", "mxfp4", "bf16")  # a Hugging Face folder
@@ -23,6 +24,7 @@ INPUTS = "index.json"  # of GPTQ's inputs, written last: with it they are whole
 GROUPS = (32, 64, 128)
 ALL, EXPERTS, OTHER = "all", "experts", "other"
 ONLY = (ALL, EXPERTS, OTHER)
+LEAST_LETTERS, LEAST_KINDS = 500, 10  # of a text: less of it puts no figures into most columns
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,17 @@ def check_new(out: str) -> None:
         raise UsageError("quantise.exists", out=out)
 
 
+def read_sample(path: Path) -> str:
+    """A text to run through a model. Raises NotFound; BadData for what is no text, and for one that would teach nothing."""
+    text = read_text(path)
+    letters = "".join(text.split())
+    if len(letters) < LEAST_LETTERS:
+        raise BadData("quantise.short_text", path=path, count=len(letters), least=LEAST_LETTERS)
+    if len(set(letters)) < LEAST_KINDS:
+        raise BadData("quantise.uniform_text", path=path, count=len(set(letters)), least=LEAST_KINDS)
+    return text
+
+
 def method_of(name: str) -> tuple[str, str]:
     """(method, which weights) for a name as it was typed. Raises UsageError."""
     known = {method.casefold(): method for method in METHODS}
@@ -114,9 +127,9 @@ def overrides_of(texts: Sequence[str], method: str) -> tuple[Override, ...]:
     found = []
     for text in texts:
         pattern, _, rest = text.rpartition("=")
-        name, _, group = rest.partition(":")
+        name, colon, group = rest.partition(":")
         wanted = methods.get(name.casefold())
-        if not pattern or wanted is None or (group and (wanted != "int4" or group not in map(str, GROUPS))):
+        if not pattern or wanted is None or (colon and (wanted != "int4" or group not in map(str, GROUPS))):
             raise UsageError("quantise.override", text=text, known=", ".join(methods.values()))
         try:
             re.compile(pattern)

@@ -15,9 +15,9 @@ import torch
 from kt_core import paths
 from kt_core.errors import BadData, Unsupported, UsageError
 from kt_core.models.storage import bits
-from kt_core.quantise import folder, methods, scheme
+from kt_core.quantise import folder, forms, methods, scheme
 from kt_core.quantise.columns import Curvature
-from kt_core.quantise.job import Job, check_new, exists, inputs_of, unfinished
+from kt_core.quantise.job import Job, check_new, exists, inputs_of, read_sample, unfinished
 from kt_core.quantise.layout import Layout, Piece
 from kt_core.quantise.methods import Scheme
 from kt_core.quantise.source import Source, open_source
@@ -57,6 +57,7 @@ def prepare(job: Job) -> Prepared:
     identity = _identity(source)
     label = _label(job, identity)
     layout = _layout(job)(source, job, label)
+    forms.check(layout.pieces, job.model)
     if idle := scheme.idle(job, source.weights):
         raise UsageError("quantise.idle", patterns=", ".join(idle), example=_example(layout))
     if job.gguf == (source.header is not None) and all(piece.scheme is None for piece in layout.pieces):
@@ -113,11 +114,13 @@ def _run(prepared: Prepared, out: Path, progress: Progress) -> None:
 def figures(prepared: Prepared) -> dict[str, Any]:
     """What the job would do: `rows` (form before, form after, weights, bytes before and after), and the sums with seconds
     and peak memory that are expected; `exists`: the output is there, so that the job is refused; `finished`: of how many of its
-    `groups` an earlier run of the same job is on the disk, with which it goes on. Raises DoesNotFit when the disk is too full."""
+    `groups` an earlier run of the same job is on the disk, with which it goes on. Raises DoesNotFit when the disk is too full,
+    and what `claimed` raises where the output cannot be made; what that makes is gone again."""
     job, layout = prepared.job, prepared.layout
     there = exists(job.out)
     if not there:
-        check_disk(layout, unfinished(Path(job.out)))
+        with claimed(Path(job.out)):  # what the system refuses there is known by trying alone
+            check_disk(layout, unfinished(Path(job.out)))
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for piece in layout.pieces:
         key = piece.weight.format, _form(piece)
@@ -227,11 +230,9 @@ def _moments(source: Source) -> str:
 
 
 def _text(path: str) -> dict[str, str]:
-    """Which text it was. Raises BadData for a file that cannot be read."""
-    try:
-        return {"text": Path(path).name, "sha256": hashlib.sha256(paths.content(Path(path))).hexdigest()}
-    except OSError as error:
-        raise BadData("quantise.text", path=path, reason=error.strerror or error) from error
+    """Which text it was. Raises what reading it raises."""
+    read_sample(Path(path))
+    return {"text": Path(path).name, "sha256": hashlib.sha256(paths.content(Path(path))).hexdigest()}
 
 
 def _label(job: Job, identity: str) -> bytes:

@@ -15,6 +15,7 @@ from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.quantized import quantised, unquantised
 from kt_core.models import families
 from kt_core.models.parts import part_of
+from kt_core.models.spec import check_config, described_in
 from kt_core.types import ModelFiles
 from kt_core.weights import Matrix, Weights, decode_matrix, names
 from kt_core.weights.quantized import COLUMN_MAJOR
@@ -60,13 +61,15 @@ class Weight:
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint that is open. `config` is transformers' configuration without what it says about storage."""
+    """A checkpoint that is open. `config` is transformers' configuration without what it says about storage; `unloadable` says
+    why kt has no model for it, if so."""
 
     files: ModelFiles
     config: dict[str, Any]
     weights: tuple[Weight, ...]
     header: GGUFHeader | None
     forget: Callable[[], None]  # lets what was read leave this process's memory
+    unloadable: Unsupported | None = None
 
     @property
     def layers(self) -> int:
@@ -84,6 +87,7 @@ def open_source(files: ModelFiles, to_gguf: bool) -> Source:
         config, tensors = families.gguf_config(header), dict(header.tensors)
     else:
         folder = read_config(Path(files.path))
+        check_config(folder, described_in(files))
         tensors, config = quantised(safetensors.read_folder(files.path), folder, files.path), unquantised(folder)
         refuse_converted(tensors, files.path)
         if to_gguf:  # with what config.json leaves to transformers' defaults
@@ -93,7 +97,7 @@ def open_source(files: ModelFiles, to_gguf: bool) -> Source:
             config = model_config(config, files.path).to_dict()
     from kt_core.quantise import whole  # with transformers, whose import takes seconds
 
-    whole.check(files, header)
+    unloadable = whole.check(files, header)
     stored = Weights(tensors, names.as_stored(tensors), config, files.path)
     layers = int(config.get("text_config", config).get("num_hidden_layers", 0))
     made = _Maker(stored, config, layers)
@@ -106,7 +110,7 @@ def open_source(files: ModelFiles, to_gguf: bool) -> Source:
         found = list(made.for_gguf(names.from_safetensors(tensors, config), files))
     else:
         found = list(made.folder(tensors, files))
-    return Source(files, config, tuple(found), header, made.forget)
+    return Source(files, config, tuple(found), header, made.forget, unloadable)
 
 
 class _Maker:

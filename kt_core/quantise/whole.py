@@ -1,7 +1,6 @@
 """Whether a checkpoint holds all that its model needs, each tensor in its shape: asked before anything is written."""
 
 import re
-from contextlib import suppress
 
 from kt_core.engine.loader import COMPUTED, skeleton
 from kt_core.errors import BadData, Unsupported
@@ -16,11 +15,11 @@ _ONE = re.compile(r"(?P<prefix>.*\.experts)\.(?P<expert>\d{1,6})\.(gate|up|down)
 _PARTS = {"gate_up": ("gate", "up"), "up": ("up",), "down": ("down",)}
 
 
-def check(files: ModelFiles, header: GGUFHeader | None) -> None:
+def check(files: ModelFiles, header: GGUFHeader | None) -> Unsupported | None:
     """Raises BadData for tensors that are missing or have another shape than the model's, as loading it would, and what opening
-    weights raises. What kt has no model for is left alone: nothing is known of its tensors.
+    weights raises. Why kt cannot load it, if that is so: then nothing is known of its tensors.
     """
-    with suppress(Unsupported):
+    try:
         weights = open_weights(files, header)
         missing = []
         for name, value in skeleton(weights).state_dict().items():
@@ -35,6 +34,9 @@ def check(files: ModelFiles, header: GGUFHeader | None) -> None:
                 _check_shape(name, weights.shape(name), tuple(value.shape))
         if missing:
             raise BadData("inject.missing", count=len(missing), names=", ".join(missing[:_NAMED]))
+    except Unsupported as reason:
+        return reason
+    return None
 
 
 def _check_experts(weights: Weights, prefix: str, parts: tuple[str, ...], fused: Shape) -> None:

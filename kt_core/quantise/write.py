@@ -120,17 +120,23 @@ def claimed(out: Path) -> Iterator[None]:
         partial.mkdir(parents=True, exist_ok=True)
         folder = os.open(partial, os.O_RDONLY)
     except OSError as error:
-        raise KTError("quantise.disk", folder=partial, reason=error.strerror or error) from error
+        _remove_empty(made)
+        raise KTError("quantise.no_place", out=out, folder=partial, reason=error.strerror or error) from error
     try:
         _lock(folder, out)
         try:
             yield
         finally:
-            with suppress(OSError):  # there is something in it, or it has become the output
-                for place in (partial, *made):
-                    place.rmdir()
+            _remove_empty([partial, *made])
     finally:
         os.close(folder)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """One after the other, up to one that was never made, has something in it, or has become the output."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _lock(folder: int, out: Path) -> None:

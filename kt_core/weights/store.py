@@ -18,6 +18,7 @@ from kt_core.formats import TensorInfo, gguf, safetensors
 from kt_core.formats.gguf import GGUFHeader
 from kt_core.formats.problems import Problems, shown
 from kt_core.formats.quantized import Quantized, quantised, unquantised
+from kt_core.messages import t
 from kt_core.models import families
 from kt_core.models.spec import described_in
 from kt_core.types import ModelFiles
@@ -285,10 +286,14 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_bytes(), object_hook=_infinity)
     except FileNotFoundError:
         raise NotFound("formats.no_file", path=shown(str(path))) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadData("weights.config", path=shown(str(path)), reason=shown(str(error))) from None
+    except OSError as error:
+        reason = t("models.config_unreadable", reason=error.strerror or error)
+        raise BadData("weights.config", path=shown(str(path)), reason=reason) from None
+    except (ValueError, RecursionError) as error:
+        reason = t("models.config_not_json", reason=shown(str(error)))
+        raise BadData("weights.config", path=shown(str(path)), reason=reason) from None
     if not isinstance(config, dict):
-        raise BadData("weights.config", path=shown(str(path)), reason=type(config).__name__)
+        raise BadData("weights.config", path=shown(str(path)), reason=t("models.config_not_object"))
     return config
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import csv
 import json
 import os
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ import outside
 import pytest
 from timed_server import TimedServer
 
-from kt_cli import bench_report
+from kt_cli import bench_report, client, main, output
 from kt_core.bench.serving import (
     Case,
     Conditions,
@@ -30,6 +32,7 @@ from kt_core.bench.serving import (
     likely_limit,
     parse_lengths,
     plot,
+    requests,
     saved,
     summary,
 )
@@ -46,10 +49,12 @@ def kt(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(autouse=True)
-def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for kind in ("STATE", "CONFIG", "CACHE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
     monkeypatch.setenv("KT_LANG", "en")
+    yield
+    output.reset()
 
 
 def test_percentiles_are_numpys() -> None:
@@ -143,6 +148,52 @@ def test_nothing_answers() -> None:
     with TimedServer() as server, pytest.raises(KTError, match="too long by far"):
         server.refuse = True
         Server(server.url, "m").warm_up()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_silent_server_is_told_of_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "WAIT_SECONDS", 0.2)
+    told: list[float] = []
+    with silent() as url:
+        for ask in (Server.warm_up, Server.info):
+            told.clear()
+            with pytest.raises(NotFound, match="sent nothing for 1 s") as caught:
+                ask(Server(url, "m", patience=1, waits=told.append))
+            assert caught.value.exit_code == 4 and [round(seconds, 1) >= 0.2 for seconds in told] == [True] * 3, told
+
+
+def test_an_answer_that_stops_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a wait for each request of the case; words that come are no silence."""
+    case = Case(Length(4, 4), Length(3, 3), concurrency=1, depth=0, repeats=3)
+    with TimedServer(gap=0.4) as server:
+        assert all(sample.tokens == 3 for sample in Server(server.url, "m", patience=0.8).run(case, lambda done: None))
+    with TimedServer(gap=3) as server, pytest.raises(NotFound, match=r"sent nothing for 0\.5 s"):
+        Server(server.url, "m", patience=0.5).run(case, lambda done: None)
+    assert len(server.bodies) == 1
+
+
+def test_a_silent_list_of_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(client, "LIST_SECONDS", 1)
+    monkeypatch.setattr(output, "STILL_SECONDS", 0.1)
+    with silent() as url:
+        code = main.run(["bench", "--url", url])
+    shown = capsys.readouterr().err
+    assert code == 4 and "Still waiting for http://127" in shown and "then sent nothing for 1 s" in shown
+
+
+def test_what_a_server_says_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with TimedServer() as server:
+        server.bytes = b'data: {"error": "\\u001b]0;owned\\u0007\\u009b2Jfull\\u202e"}\n\n'
+        assert main.run(["bench", "--url", server.url]) == 1
+        assert main.run(["bench", "--url", server.url, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert "full" in err and "full" in out and not re.search("[\x1b\x07\x9b\u202e]", out + err)
 
 
 GOOD = Conditions(threads=2, tier="avx2", best_tier="avx2", reads=30e9, profile_reads=32e9)
@@ -341,6 +392,11 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (("--prompt", "0"), 2, "--prompt does not take 0"),
         (("--depth", "-1"), 2, "--depth"),
+        (("--depth", "9" * 5000), 2, "--depth does not take 999"),
+        (("--prompt", "9" * 5000), 2, "--prompt does not take 999"),
+        (("--concurrency", "9" * 5000), 2, "whole numbers"),
+        (("--seed", "9" * 4000), 2, "at most 18 digits"),
+        (("--timeout", "0"), 2, "--timeout"),
         (("--depth", "0,1-2"), 2, "numbers from 0"),
         (("--compare", "none"), 4, "no saved run called none"),
         (("--plot", "x.txt"), 2, "no picture"),
@@ -349,7 +405,8 @@ def test_the_command(tmp_path: Path) -> None:
         (("--markdown", "/proc/x.md"), 1, "/proc/"),
         (("--save", "a/b"), 2, "a/b"),
         (("--concurrency", "0"), 2, "See: kt bench --help"),
-        (("--concurrency", "99999999999999999999"), 2, "The limit is"),
+        (("--concurrency", "999999999999999999"), 2, "The limit is"),
+        (("--concurrency", "99999999999999999999"), 2, "at most 18 digits"),
         (("--url", "http://127.0.0.1:9"), 4, "127.0.0.1:9"),
         ((), 4, "No server runs here"),
         (("no-such-model-anywhere",), 4, "no-such-model-anywhere"),

@@ -1,6 +1,5 @@
 """`kt quant`: what a person and a program get, refusals, an end in the middle, and the dialogue."""
 
-import json
 import os
 import shlex
 import shutil
@@ -9,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import checkpoint
 import pexpect
 import pytest
 from cli_runner import Run
@@ -18,29 +18,7 @@ from kt_core.models import store
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of one wide layer, with random bfloat16 weights."""
-    import torch
-    from safetensors.torch import save_file
-
-    path = tmp_path / "source"
-    path.mkdir()
-    torch.manual_seed(0)
-    parts = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", *(f"self_attn.{part}_proj" for part in "qkvo"))
-    tensors = {f"model.layers.0.{name}.weight": torch.randn(64, 64).bfloat16() for name in parts}
-    norms = ("norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm")
-    tensors |= {f"model.{name}.weight": torch.ones(64).bfloat16() for name in norms}
-    save_file(tensors | {"model.embed_tokens.weight": torch.randn(32, 64).bfloat16()}, path / "model.safetensors")
-    config = {
-        "model_type": "llama",
-        "num_hidden_layers": 1,
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_attention_heads": 4,
-        "vocab_size": 32,
-        "tie_word_embeddings": True,
-    }
-    (path / "config.json").write_text(json.dumps(config))
-    return path
+    return checkpoint.save(tmp_path / "source")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from kt_core import messages
 from kt_core.errors import BadData, NotFound, UsageError
+from kt_core.formats.texts import read_text
 from kt_core.models.files import local_files
 from kt_core.quality import job as jobs
 from kt_core.quality import judge
@@ -172,10 +173,10 @@ def test_what_cannot_be_judged(job, folders, tmp_path):
     with pytest.raises(UsageError, match="too short"):
         figures(job("source", tokens=40))
     with pytest.raises(NotFound):
-        jobs.read_text(tmp_path / "nowhere")
+        read_text(tmp_path / "nowhere")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(BadData, match="UTF-8"):
-        jobs.read_text(tmp_path / "bytes")
+        read_text(tmp_path / "bytes")
 
 
 def test_a_text_that_is_too_short_is_told_before_loading(job, folders, monkeypatch):
@@ -187,6 +188,13 @@ def test_a_text_that_is_too_short_is_told_before_loading(job, folders, monkeypat
     monkeypatch.setattr(judge, "encoded", lambda *_: next(tokens))
     with pytest.raises(UsageError, match="different tokens"):
         figures(job("source", "int8", tokens=100))
+
+
+def test_a_mark_that_begins_a_file_is_no_part_of_it(tmp_path):
+    (tmp_path / "q").write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert [question.answer for question in jobs.read_questions(tmp_path / "q")] == [1]
+    (tmp_path / "t").write_bytes(b"\xef\xbb\xbfa text")
+    assert read_text(tmp_path / "t") == "a text"
 
 
 def test_questions_alone_give_the_accuracy(job, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from tinymodel import tokenizer
 from transformers import AutoModelForCausalLM
 
-from kt_core.errors import BadData, UsageError
+from kt_core.errors import NotFound, UsageError
 from kt_core.models.files import local_files
 from kt_core.quantise import importance, make, write
 from kt_core.quantise.layout import Piece
@@ -146,7 +146,7 @@ def test_rows_of_two_experts_are_never_taken_together():
 
 def test_texts_that_say_nothing(folder, job, small):
     source = folder("qwen3moe")
-    with pytest.raises(BadData, match="No such file"):
+    with pytest.raises(NotFound, match="There is no file"):
         make.prepare(dataclasses.replace(job(source, "int4"), importance=str(small) + ".none"))
     with pytest.raises(UsageError, match="no tokens"):
         importance.collect(local_files(source), "", 1, quiet)

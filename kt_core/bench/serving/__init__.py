@@ -3,9 +3,10 @@
 from kt_core.bench.serving.figures import Figures, summary
 from kt_core.bench.serving.limit import Conditions, Limit, likely_limit
 from kt_core.bench.serving.requests import Sample, Server
-from kt_core.bench.serving.workload import Case, cases, parse_lengths
+from kt_core.bench.serving.workload import MOST_TOKENS, Case, cases, parse_lengths
 
 __all__ = [
+    "MOST_TOKENS",
     "Case",
     "Conditions",
     "Figures",

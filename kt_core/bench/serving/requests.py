@@ -4,9 +4,9 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -16,8 +16,11 @@ from kt_core.formats.problems import shown
 from kt_core.messages import t
 
 CONNECT_SECONDS = 5.0
+WAIT_SECONDS = 5.0  # without a byte, after which a person hears of it; each further time after twice as long
+PATIENCE_SECONDS = 600  # without a byte, after which the server counts as hung: a long prompt on a CPU takes minutes
 WARM = Case(Length(16, 16), Length(4, 4), concurrency=1, depth=0, repeats=1)
 WORDS_ASKED = 1.3  # words for each token wanted; what is too much is cut off
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -53,27 +56,39 @@ class Server:
     """The address of a server, the model to ask for there, and how it cuts text into tokens.
 
     Without a `seed` prompts are new each time: the same ones would lie in the prefix cache, on disk after a restart too.
+    `waits` hears the seconds for which the server has been silent; after `patience` of them it is given up.
     """
 
-    def __init__(self, url: str, model: str, key: str = "", seed: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str = "",
+        seed: int | None = None,
+        patience: float = PATIENCE_SECONDS,
+        waits: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self.url = url
         self.model = model
         self._key = key
         self._chance = random.Random(seed)
+        self._patience = patience
+        self._waits = waits
+        self._heard = 0.0  # when the last byte came
 
     def _client(self) -> httpx.AsyncClient:
         """Proxy variables are not followed: the figures would be the proxy's."""
         return httpx.AsyncClient(
             base_url=self.url,
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS, read=self._patience, write=self._patience),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             trust_env=False,
         )
 
     def run(self, case: Case, report: Callable[[int], None]) -> list[Sample]:
-        """All requests of a case; `report` hears how many have ended. Raises NotFound where nothing answers."""
-        return asyncio.run(self._run(case, report))
+        """All requests of a case; `report` hears how many have ended. Raises NotFound where nothing answers, or nothing more."""
+        return asyncio.run(self._watched(self._run(case, report)))
 
     def warm_up(self) -> None:
         """One short request that nobody times: the first one finds nothing ready. Raises NotFound, or KTError for a refusal."""
@@ -81,7 +96,35 @@ class Server:
 
     def info(self) -> dict[str, Any] | None:
         """What a server of kt tells about itself; None for another server."""
-        return asyncio.run(self._info())
+        return asyncio.run(self._watched(self._info()))
+
+    async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The work's result; a server that is silent meanwhile is told of."""
+        self._hear()
+        watching = asyncio.create_task(self._watch())
+        try:
+            return await work
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        told = WAIT_SECONDS
+        while True:
+            await asyncio.sleep(WAIT_SECONDS / 10)
+            silent = time.monotonic() - self._heard
+            if silent < WAIT_SECONDS:
+                told = WAIT_SECONDS
+            elif silent >= told:
+                self._waits(silent)
+                told *= 2
+
+    def _hear(self) -> None:
+        self._heard = time.monotonic()
+
+    def _failure(self, error: httpx.TransportError) -> NotFound:
+        if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
+            return NotFound("client.silent", url=self.url, seconds=f"{self._patience:g}")
+        return NotFound("client.no_answer", url=self.url, reason=error)
 
     async def _info(self) -> dict[str, Any] | None:
         async with self._client() as client:
@@ -89,7 +132,7 @@ class Server:
                 answer = await client.get("/v1/kt/info")
                 found = answer.json() if answer.status_code == httpx.codes.OK else None
             except httpx.TransportError as error:
-                raise NotFound("client.no_answer", url=self.url, reason=error) from error
+                raise self._failure(error) from error
             except (ValueError, httpx.DecodingError):
                 return None
         return found if isinstance(found, dict) else None
@@ -119,9 +162,10 @@ class Server:
         text = words(int(tokens * WORDS_ASKED) + 8, self._chance)
         try:
             answer = await client.post("/tokenize", json={"model": self.model, "prompt": text})
+            self._hear()
             ids = list(answer.json()["tokens"]) if answer.status_code == httpx.codes.OK else []
         except httpx.TransportError as error:
-            raise NotFound("client.no_answer", url=self.url, reason=error) from error
+            raise self._failure(error) from error
         except (ValueError, KeyError, TypeError, httpx.DecodingError):
             ids = []
         if len(ids) >= tokens and all(isinstance(id, int) for id in ids):
@@ -144,17 +188,20 @@ class Server:
                 if answer.status_code != httpx.codes.OK:
                     sample.error = _words(answer.status_code, await answer.aread())
                 else:
-                    await _read(answer, sample)
+                    await _read(answer, sample, self._hear)
+        except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
+            raise self._failure(error) from error
         except (httpx.TransportError, httpx.DecodingError) as error:
             sample.error = t("bench.connection", reason=error) if str(error) else t("bench.connection_lost")
         sample.ended = time.perf_counter()
         return sample
 
 
-async def _read(answer: httpx.Response, sample: Sample) -> None:
-    """The moments of the pieces that hold text, and the usage at the end."""
+async def _read(answer: httpx.Response, sample: Sample, hear: Callable[[], None]) -> None:
+    """The moments of the pieces that hold text, and the usage at the end. `hear` is called at each line."""
     ended = False
     async for line in answer.aiter_lines():
+        hear()
         data = line.removeprefix("data:").strip()
         ended = ended or data == "[DONE]"
         if not line.startswith("data:") or ended:

@@ -36,7 +36,7 @@ def load(name: str) -> dict[str, Any]:
     """A run by its name, or by a path to a file. Raises NotFound, naming those that exist, and BadData."""
     path = paths.expanded(Path(name)) if name.endswith(".json") else place(name)
     try:
-        run = json.loads(path.read_text(encoding="utf-8"))
+        run = json.loads(path.read_text(encoding="utf-8-sig"))
         rows = run["rows"]
         if run["version"] != VERSION or not isinstance(rows, list) or not all(_is_row(row) for row in rows):
             raise ValueError(t("bench.no_rows"))

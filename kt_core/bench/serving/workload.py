@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from kt_core.errors import UsageError
+from kt_core.flags import whole
+from kt_core.formats.problems import shown
 
+MOST_TOKENS = 1 << 26  # of a length: more than any context, and their text still fits into memory
 # Common words, each a token or two of most vocabularies. A prompt is a row of them that no other prompt begins with, so
 # that nothing of it lies in a prefix cache.
 WORDS: str = (
@@ -61,11 +64,9 @@ def parse_lengths(text: str, option: str) -> tuple[Length, ...]:
     found = []
     for word in text.split(","):
         low, dash, high = (part.strip() for part in word.partition("-"))
-        numbers = [
-            int(part) if part.isascii() and part.isdigit() else 0 for part in ((low, high) if dash else (low, low))
-        ]
-        if not 0 < numbers[0] <= numbers[1]:
-            raise UsageError("bench.bad_lengths", option=option, text=word.strip())
+        numbers = [whole(part) or 0 for part in ((low, high) if dash else (low, low))]
+        if not 0 < numbers[0] <= numbers[1] <= MOST_TOKENS:
+            raise UsageError("bench.bad_lengths", option=option, text=shown(word.strip()))
         found.append(Length(*numbers))
     return tuple(dict.fromkeys(found))
 

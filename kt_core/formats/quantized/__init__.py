@@ -18,7 +18,7 @@ from kt_core.formats.blocks import TensorInfo
 from kt_core.formats.problems import Problems, shown
 from kt_core.formats.quantized._weight import KERNEL_GROUP, Quantized, Reader, said
 
-__all__ = ["Quantized", "methods", "quantised", "stored_bytes", "unquantised"]
+__all__ = ["KERNEL_GROUP", "Quantized", "methods", "quantised", "stored_bytes", "unquantised"]
 
 # Scales of activations and of a quantised cache: kt rounds activations itself and keeps an unquantised cache.
 ACTIVATIONS = re.compile(
