@@ -11,6 +11,7 @@ import random
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -34,16 +35,18 @@ class Here:
 
     def prompt(self, tokens: int, threads: int) -> list[float]:
         feeder = Feeder(self._runner(threads), 1, tokens)
-        return [tokens / seconds(lambda: feeder.prompt(tokens)) for _ in range(REPEATS + 1)][1:]
+        return [tokens / seconds(feeder.prompt, tokens) for _ in range(REPEATS + 1)][1:]
 
     def tokens(self, count: int, threads: int, sequences: int = 1) -> list[float]:
         feeder = Feeder(self._runner(threads), sequences, CONTEXT + (REPEATS + 1) * count)
         feeder.prompt(CONTEXT)
-        found = []
-        for begin in range(CONTEXT, CONTEXT + (REPEATS + 1) * count, count):
-            taken = seconds(lambda: [feeder.step(at, 1).argmax(-1) for at in range(begin, begin + count)])
-            found.append(sequences * count / taken)
-        return found[1:]
+
+        def some(begin: int) -> None:
+            for at in range(begin, begin + count):
+                feeder.step(at, 1).argmax(-1)
+
+        begins = range(CONTEXT, CONTEXT + (REPEATS + 1) * count, count)
+        return [sequences * count / seconds(some, begin) for begin in begins][1:]
 
     def _runner(self, threads: int) -> ProgramRunner:
         kernels.set_threads(threads)
@@ -69,9 +72,9 @@ class Bench:
         return samples
 
 
-def seconds(work) -> float:
+def seconds(work: Callable[[int], None], number: int) -> float:
     begin = time.perf_counter()
-    work()
+    work(number)
     return time.perf_counter() - begin
 
 
