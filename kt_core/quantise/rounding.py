@@ -29,7 +29,8 @@ def divided(x: Floats, by: Floats) -> Floats:
 def lowered(x: Floats) -> tuple[Floats, Floats | None]:
     """(x [rows, columns] with rows of numbers above 2^HIGH brought down by a power of two, those powers [rows, 1]). None where
     no row needs it: x is handed back. Exact but for what such a row has 2^-100 below its largest number."""
-    if max(x.max(initial=0), -x.min(initial=0)) < 2.0**HIGH:  # an eighth of the time that rows of 32 take to be looked at
+    largest = max(x.max(initial=0), -x.min(initial=0))
+    if largest < 2.0**HIGH:  # told in an eighth of the time that rows of 32 take
         return x, None
     exponents = np.frexp(np.abs(x).max(axis=1, keepdims=True))[1] - HIGH
     if exponents.max() <= 0:
