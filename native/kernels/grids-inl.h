@@ -297,20 +297,20 @@ inline void store_codes(const float* x, size_t size, const Coding& coding, size_
     const F32x16 begin = all_lanes(coding.begin[lane]), low = all_lanes(coding.low[lane]);
     const F32x16 high = all_lanes(coding.high[lane]), shift = all_lanes(coding.shift[lane]);
     const float inverse = coding.inverse[lane];
-    const auto codes = [&](const float* some, uint8_t* to) {
-        float code[kLanes];
-        store(code, add(whole(limited(multiply(minus(load_f32(some), begin), inverse), low, high)), shift));
-        for (size_t j = 0; j < kLanes; ++j) to[j] = static_cast<uint8_t>(static_cast<int>(code[j]));
+    alignas(64) float codes[kMostGroup + kLanes];
+    const auto at = [&](size_t j, const float* some) {
+        const F32x16 steps = multiply(minus(load_f32(some), begin), inverse);
+        store(codes + j, add(whole(limited(steps, low, high)), shift));
     };
     size_t j = 0;
-    for (; j + kLanes <= size; j += kLanes) codes(x + j, out + j);
+    for (; j + kLanes <= size; j += kLanes) at(j, x + j);
     if (j < size) {
         float rest[kLanes] = {};
-        uint8_t found[kLanes];
         __builtin_memcpy(rest, x + j, (size - j) * sizeof(float));
-        codes(rest, found);
-        __builtin_memcpy(out + j, found, size - j);
+        at(j, rest);
     }
+    // A loop of its own over all of them: compilers make vectors of this one.
+    for (size_t k = 0; k < size; ++k) out[k] = static_cast<uint8_t>(static_cast<int>(codes[k]));
 }
 
 // Of the groups from `first`, at most a lane each.
