@@ -193,7 +193,8 @@ def test_the_next_port_where_several_are_allowed():
 def test_a_known_failure_is_passed_on(process):
     p = process("refused")
     error = p.until("error")
-    assert error == {"event": "error", "what": "too big", "why": "by far", "next": "buy memory", "exit_code": 3}
+    words = {"what": "too big", "why": "by far", "next": "buy memory"}
+    assert error == {"event": "error", "kind": "DoesNotFit", **words, "exit_code": 3}
     assert p.ended() == 3
 
 
