@@ -20,9 +20,9 @@ import numpy.typing as npt
 from kt_core.formats import nbytes
 
 ROWS = 128  # rows that stay together: those of an FP8 block; zero points need eight
-AT_ONCE = (
-    1 << 18
-)  # values that a method looks at together: 1 MB, within a second cache or not far from it; of 256 KB each, numpy's calls were a third of Q4_K's time
+# Values that a method looks at together: 1 MB, in a second cache or not far from it. Of 256 KB each, the calls of numpy were a
+# third of Q4_K's time.
+AT_ONCE = 1 << 18
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
